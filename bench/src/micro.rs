@@ -4,11 +4,11 @@ use crate::report::{Report, Row};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use crdts::CvRDT;
-use norn_model::claim_table::table::{Op, Table};
+use norn_model::claim_table::table::{ClaimTable, Op};
+use norn_model::consensus::Hold;
 use norn_model::limits::PEER_FRAME_BYTES_MAX;
 use norn_model::message::{PeerMessage, ReadWrite};
 use norn_model::record::Record;
-use norn_model::register::Hold;
 use norn_model::replica::Store;
 use norn_model::task::{Completed, Task};
 use norn_model::viewstamp::Viewstamp;
@@ -92,7 +92,7 @@ fn tasks(report: &mut Report) -> Result<()> {
 fn tables(report: &mut Report) -> Result<()> {
     let worker: Arc<str> = "bench".into();
     answer(report, "apply a grant of one task to a table that grows to 20,000 claims", ROUNDS, || {
-        let mut table = Table::new(Vec::new());
+        let mut table = ClaimTable::new(Vec::new());
         for number in 0..ROUNDS {
             let at = Viewstamp { epoch: 1, length: number as u64 + 1 };
             let items = vec![(id(number), number as u64 + 1)];

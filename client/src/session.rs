@@ -33,9 +33,9 @@
 mod call;
 mod check;
 mod confirm;
+mod id_generator;
 mod leaving;
 mod links;
-mod mint;
 mod pulse;
 mod reach;
 mod transaction;
@@ -48,9 +48,9 @@ mod tests;
 
 use call::{Pending, Stage, Verdict};
 use confirm::Asks;
+use id_generator::{IdGenerator, Needs};
 use leaving::Leaving;
 use links::{Failure, Link, Links, Refusal};
-use mint::{Mint, Needs};
 use norn_wire::error::{Cause, Error, ErrorCode, Retry};
 use norn_wire::random::Random;
 use norn_wire::request::Request;
@@ -84,7 +84,7 @@ pub struct Session {
     config: Config,
     now_us: u64,
     random: Random,
-    mint: Mint,
+    id_generator: IdGenerator,
     links: Links,
     calls: BTreeMap<CallId, Pending>,
     calls_bytes: usize,
@@ -115,13 +115,13 @@ impl Session {
         assert!(config.reconnect_pause_ms_min > 0, "pauses are not empty");
         assert!(config.reconnect_pause_ms_min <= config.reconnect_pause_ms_max);
         let mut random = Random::new(seed);
-        let mint = Mint::new(&mut random);
+        let id_generator = IdGenerator::new(&mut random);
         let active = random.below(endpoints as u64) as usize;
         Session {
             config,
             now_us: 0,
             random,
-            mint,
+            id_generator,
             links: Links::new(endpoints, active),
             calls: BTreeMap::new(),
             calls_bytes: 0,
@@ -187,7 +187,7 @@ impl Session {
     /// The server's wall clock, as far as this session can tell. It goes back only if a node's clock was far ahead. `None` until a node
     /// has sent its time.
     pub fn server_time_ms(&self, now_us: u64) -> Option<u64> {
-        self.mint.server_time_ms(now_us.max(self.now_us))
+        self.id_generator.server_time_ms(now_us.max(self.now_us))
     }
 
     fn submit(&mut self, id: CallId, body: Call, deadline_us: u64) {
@@ -288,7 +288,7 @@ impl Session {
         }
         let call = self.calls.get_mut(&attempt.call).expect("just seen");
         let verdict = call.absorb(&attempt.positions, response, current);
-        if call.minted_ahead().is_some_and(|minted| self.mint.forget(minted)) {
+        if call.minted_ahead().is_some_and(|minted| self.id_generator.forget(minted)) {
             self.links.ask_all(self.now_us);
         }
         match verdict {
@@ -307,7 +307,7 @@ impl Session {
     fn greeted(&mut self, endpoint: usize, response: Response) {
         match response {
             Response::Welcome(welcome) if is_sound(&welcome) => {
-                self.mint.welcome(self.now_us, &welcome);
+                self.id_generator.welcome(self.now_us, &welcome);
                 self.was_welcomed = true;
                 match welcome.refusal {
                     None => {
@@ -347,7 +347,7 @@ impl Session {
         self.links.get_mut(endpoint).asking.number = None;
         let refusal = match response {
             Response::Welcome(welcome) if is_sound(&welcome) => {
-                self.mint.welcome(self.now_us, &welcome);
+                self.id_generator.welcome(self.now_us, &welcome);
                 welcome.refusal.map(|error| *error)
             }
             Response::Error(error) => Some(error),
@@ -386,7 +386,7 @@ impl Session {
 
     /// Calls that need more than the present loans of the nodes allow.
     fn lacking(&self) -> &[BTreeMap<u64, CallId>] {
-        &self.queues[self.mint.serves() as usize + 1..]
+        &self.queues[self.id_generator.serves() as usize + 1..]
     }
 
     fn lacks(&self) -> bool {
@@ -527,7 +527,7 @@ impl Session {
     fn next_call(&self, welcomed: bool) -> Option<CallId> {
         let [early, ..] = &self.queues;
         let first = |queue: &BTreeMap<u64, CallId>| queue.first_key_value().map(|(order, id)| (*order, *id));
-        let others = || self.queues[1..=self.mint.serves() as usize].iter().filter_map(first).min();
+        let others = || self.queues[1..=self.id_generator.serves() as usize].iter().filter_map(first).min();
         first(early).or_else(|| welcomed.then(others).flatten()).map(|(_, id)| id)
     }
 
@@ -535,7 +535,7 @@ impl Session {
         let number = self.next_number();
         let received_before = self.links.get(endpoint).received;
         let call = self.calls.get_mut(&id).expect("queued calls exist");
-        call.resolve(self.now_us, &mut self.mint, &mut self.random);
+        call.resolve(self.now_us, &mut self.id_generator, &mut self.random);
         let positions = call.outstanding();
         let (request, wait_ms) = call.attempt(self.now_us, &positions);
         call.first_sent_us.get_or_insert(self.now_us);
@@ -584,7 +584,7 @@ impl Session {
 
     fn give_up(&mut self, id: CallId, why: &str) {
         if let Some(call) = self.calls.get_mut(&id) {
-            let lacks = call.needs > self.mint.serves();
+            let lacks = call.needs > self.id_generator.serves();
             let mut refusals = self.links.refusals(self.now_us).into_iter();
             let refusal = refusals.find(|refusal| lacks || refusal.error.code != ErrorCode::ClockAhead);
             let refusal = refusal.filter(|_| call.sent == 0).map(|refusal| refusal.at(self.now_us));

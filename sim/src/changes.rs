@@ -140,8 +140,8 @@ impl World {
     }
 
     /// Sets the next queue as dead-letter queue of some queues.
-    pub fn want_letters(&mut self) {
-        let mut random = self.randoms.letters.clone();
+    pub fn want_dead_letters(&mut self) {
+        let mut random = self.randoms.dead_letters.clone();
         let queues = self.options.queues;
         for number in (0..queues).filter(|_| queues > 1) {
             if random.chance(self.options.letters_percent, 100) {

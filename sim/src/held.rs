@@ -5,7 +5,7 @@ use crate::faults::Fault;
 use crate::history::{Happening, Held, Look};
 use crate::world::{Event, World};
 use norn_engine::Observation;
-use norn_model::claim_table::cell::CellState;
+use norn_model::claim_table::entry::ClaimState;
 use norn_wire::{ClaimId, PartitionId};
 use std::collections::BTreeMap;
 
@@ -96,8 +96,8 @@ impl World {
             let Some(running) = process.running.as_ref().filter(|_| process.boot == *boot) else { continue };
             let Some(table) = running.core.table(*partition) else { continue };
             let open = |id| running.core.task(*partition, id).is_some_and(|task| task.ended().is_none());
-            let held = table.cells.iter().filter(|(id, cell)| cell.state == CellState::Held && open(id));
-            all.extend(held.map(|(id, cell)| Held { partition: *partition, id: *id, token: cell.token }));
+            let held = table.entries.iter().filter(|(id, entry)| entry.state == ClaimState::Held && open(id));
+            all.extend(held.map(|(id, entry)| Held { partition: *partition, id: *id, token: entry.token }));
         }
         all
     }

@@ -186,7 +186,7 @@ pub enum Fact {
     /// Nothing of the task is to be kept.
     Purge,
     /// The task has ended, and nothing else of it is kept.
-    Tomb,
+    Tombstone,
 }
 
 /// All facts in `task`.
@@ -199,7 +199,7 @@ pub fn facts_of(task: &Task) -> Vec<Fact> {
         facts.extend(later.group.iter().filter_map(|group| group.total).map(Fact::Total));
         facts.extend(later.purged.then_some(Fact::Purge));
     }
-    facts.extend(task.tomb.iter().map(|_| Fact::Tomb));
+    facts.extend(task.tombstone.iter().map(|_| Fact::Tombstone));
     facts
 }
 
@@ -303,7 +303,7 @@ impl History {
         let Some(genesis) = &self.genesis else { return Cohort::default() };
         match self.committed.get(&partition) {
             Some(cohort) => cohort.clone(),
-            None => Cohort::founded(&norn_model::root::cohort(genesis, partition)),
+            None => Cohort::founded(&norn_model::metadata::cohort(genesis, partition)),
         }
     }
 
@@ -320,7 +320,7 @@ impl History {
     /// Whether a node has ever held a partition.
     pub fn had_seat(&self, node: usize, partition: PartitionId) -> bool {
         let Some(genesis) = &self.genesis else { return false };
-        let founders = norn_model::root::cohort(genesis, partition);
+        let founders = norn_model::metadata::cohort(genesis, partition);
         self.seated.contains(&(node, partition)) || founders.iter().any(|replica| self.places[&replica.node] == node)
     }
 
@@ -421,7 +421,8 @@ impl History {
                     match record {
                         Record::Facts { items, .. } => {
                             items.iter().try_for_each(|(id, task)| self.note_copy(*id, task))?;
-                            self.buried.extend(items.iter().filter(|(_, task)| task.tomb.is_some()).map(|(id, _)| *id));
+                            self.buried
+                                .extend(items.iter().filter(|(_, task)| task.tombstone.is_some()).map(|(id, _)| *id));
                         }
                         Record::Ops { after, ops, .. } => {
                             ops.iter().for_each(|op| self.note_schedules(moment, after.epoch, op));

@@ -304,7 +304,7 @@ impl World {
 
     /// Redrives a dead task, now and then.
     fn redrive(&mut self, client: usize, id: TaskId) {
-        if !self.healed() && self.randoms.letters.chance(self.options.letters_percent, 200) {
+        if !self.healed() && self.randoms.dead_letters.chance(self.options.letters_percent, 200) {
             let acks = self.draw_acks();
             let request = Request::Redrive { id, child: TaskId::MIN, queue: None, acks };
             self.submit(client, Call::Request(request), Purpose::Plain);

@@ -33,12 +33,12 @@ mod properties;
 mod rates;
 pub mod report;
 mod schedules;
+mod script_host;
 mod scrub;
 mod sessions;
 mod settle;
 mod shortage;
 mod snapshots;
-mod stage;
 #[cfg(test)]
 mod steps;
 #[cfg(test)]
@@ -54,6 +54,6 @@ mod world;
 
 pub use options::{Conditions, Overrides};
 pub use report::{Report, run, run_until};
-pub use stage::{Cue, Stage};
+pub use script_host::{ScriptCall, ScriptHost};
 pub use trace::Keep;
 pub use world::{Counters, Violation};

@@ -133,7 +133,7 @@ impl World {
     }
 
     fn partitions(&self) -> impl Iterator<Item = PartitionId> + use<> {
-        (0..self.options.partitions as u16).map(PartitionId).chain([PartitionId::ROOT])
+        (0..self.options.partitions as u16).map(PartitionId).chain([PartitionId::METADATA])
     }
 
     /// Starts a lost machine again, on its old disk.

@@ -6,7 +6,7 @@
 
 use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
-use crate::stage::{Cue, Stage};
+use crate::script_host::{ScriptCall, ScriptHost};
 use crate::trace::Keep;
 use norn_model::config::Mutant;
 use norn_wire::request::{Acks, Claim, Request};
@@ -29,9 +29,9 @@ const HELD_MAX: Duration = Duration::from_secs(10);
 const HELD_MAX_ROUGH: Duration = Duration::from_secs(40);
 
 struct Play {
-    stage: Stage,
+    script_host: ScriptHost,
     held_max: Duration,
-    claim: Option<Cue>,
+    claim: Option<ScriptCall>,
     told: BTreeSet<TaskId>,
 }
 
@@ -41,18 +41,18 @@ fn queue() -> QueueName {
 
 impl Play {
     fn new(seed: u64, conditions: Conditions, bug: Option<Mutant>) -> Play {
-        let mut stage = Stage::new(seed, conditions, 2, Keep::Tail, bug);
+        let mut script_host = ScriptHost::new(seed, conditions, 2, Keep::Tail, bug);
         if bug.is_some() {
-            stage.close_eyes();
+            script_host.close_eyes();
         }
         let held_max = if conditions == Conditions::Calm { HELD_MAX } else { HELD_MAX_ROUGH };
-        Play { stage, held_max, claim: None, told: BTreeSet::new() }
+        Play { script_host, held_max, claim: None, told: BTreeSet::new() }
     }
 
     /// Whether the worker's call has ended. Notes what it was granted.
     fn is_answered(&mut self) -> bool {
-        let Some(cue) = self.claim else { return true };
-        let answer = self.stage.answer(cue);
+        let Some(script_call) = self.claim else { return true };
+        let answer = self.script_host.answer(script_call);
         if let Some(Ok(Response::Claimed { tasks, .. })) = &answer {
             self.told.extend(tasks.iter().map(|task| task.id));
         }
@@ -62,7 +62,7 @@ impl Play {
     /// Lets the worker claim again once it is answered, and carries out the next event.
     fn step(&mut self) {
         if !self.is_answered() {
-            return self.stage.step();
+            return self.script_host.step();
         }
         let claim = Claim {
             claim: ClaimId(0),
@@ -77,14 +77,14 @@ impl Play {
             depends: Vec::new(),
             confirms: false,
         };
-        self.claim = Some(self.stage.submit(WORKER, Call::Request(Request::Claim(claim)), PATIENCE));
-        self.stage.step();
+        self.claim = Some(self.script_host.submit(WORKER, Call::Request(Request::Claim(claim)), PATIENCE));
+        self.script_host.step();
     }
 
     fn pass(&mut self, length: Duration) {
-        let end = self.stage.now() + length;
-        self.stage.ring_at(end);
-        while self.stage.now() < end {
+        let end = self.script_host.now() + length;
+        self.script_host.ring_at(end);
+        while self.script_host.now() < end {
             self.step();
         }
     }
@@ -92,7 +92,7 @@ impl Play {
     /// Gives up the worker's call.
     fn give_up(&mut self) {
         if !self.is_answered() {
-            self.claim.take().into_iter().for_each(|cue| self.stage.give_up(cue));
+            self.claim.take().into_iter().for_each(|script_call| self.script_host.give_up(script_call));
         }
         self.claim = None;
     }
@@ -100,14 +100,14 @@ impl Play {
     /// Enqueues tasks. Soon after that the node dies and the worker gives up, as `way` says.
     fn enqueue(&mut self, way: Way, node: Option<usize>) -> Vec<TaskId> {
         let drafts = (0..TASKS).map(|number| Draft::new(queue(), format!("task {number}"))).collect();
-        let cue = self.stage.submit(PRODUCER, Call::Enqueue { drafts, acks: Acks::Quorum }, PATIENCE);
+        let script_call = self.script_host.submit(PRODUCER, Call::Enqueue { drafts, acks: Acks::Quorum }, PATIENCE);
         self.pass(way.after);
-        node.filter(|_| way.dies).into_iter().for_each(|node| self.stage.kill(node));
+        node.filter(|_| way.dies).into_iter().for_each(|node| self.script_host.kill(node));
         if way.gives_up {
             self.give_up();
         }
         loop {
-            match self.stage.answer(cue) {
+            match self.script_host.answer(script_call) {
                 Some(Ok(Response::Acked(items))) => return items.into_iter().flatten().map(|acked| acked.id).collect(),
                 Some(other) => panic!("{other:?}"),
                 None => self.step(),
@@ -118,19 +118,19 @@ impl Play {
     /// Lets the worker wait at a node, cuts it off from that, and enqueues tasks.
     fn round(&mut self, way: Way) -> Result<(), String> {
         self.pass(Duration::from_secs(2));
-        let node = self.stage.nodes_of(WORKER).first().copied();
-        node.into_iter().for_each(|node| self.stage.cut_off(WORKER, node));
+        let node = self.script_host.nodes_of(WORKER).first().copied();
+        node.into_iter().for_each(|node| self.script_host.cut_off(WORKER, node));
         let tasks = self.enqueue(way, node);
-        let end = self.stage.now() + self.held_max;
-        self.stage.ring_at(end);
+        let end = self.script_host.now() + self.held_max;
+        self.script_host.ring_at(end);
         while let Some(held) = tasks.iter().find(|id| !self.told.contains(id)) {
-            if self.stage.now() >= end {
+            if self.script_host.now() >= end {
                 return Err(format!("task {held} is with no worker after {:?}", self.held_max));
             }
             self.step();
         }
-        node.filter(|_| way.dies).into_iter().for_each(|node| self.stage.restart(node));
-        self.stage.mend();
+        node.filter(|_| way.dies).into_iter().for_each(|node| self.script_host.restart(node));
+        self.script_host.mend();
         Ok(())
     }
 }

@@ -279,7 +279,7 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
         Mutant::LettersMinted => Overrides { letters_percent: Some(100), crash_mean_ms: Some(800), ..plain },
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
         Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
-        // The leader of the root should hold no replica of many tasks.
+        // The leader of the metadata group should hold no replica of many tasks.
         Mutant::ScheduleMarkedEarly => {
             Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
         }

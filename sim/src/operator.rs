@@ -149,7 +149,7 @@ impl World {
         self.tell(Happening::Founded(terms));
         self.operator.genesis = Some(genesis);
         self.want_holders();
-        self.want_letters();
+        self.want_dead_letters();
         self.want_limits();
         self.want_claims_limited();
     }

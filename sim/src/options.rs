@@ -1,10 +1,10 @@
 //! Knobs of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
 
 mod queues;
+mod script_host;
 mod settings;
-mod stage;
 
-pub use stage::Conditions;
+pub use script_host::Conditions;
 
 use crate::mutants;
 use norn_model::config::{Config, Mutant};

@@ -6,7 +6,7 @@
 
 use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
-use crate::stage::{Cue, Stage};
+use crate::script_host::{ScriptCall, ScriptHost};
 use crate::trace::Keep;
 use norn_model::config::Mutant;
 use norn_wire::membership::{ClusterChange, QueueSetting, Rate};
@@ -26,9 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const WORKERS: usize = 3;
 
 struct Play {
-    stage: Stage,
+    script_host: ScriptHost,
     /// Claim calls of the workers that are under way.
-    claims: Vec<Option<Cue>>,
+    claims: Vec<Option<ScriptCall>>,
     granted: u64,
 }
 
@@ -38,11 +38,11 @@ fn queue() -> QueueName {
 
 impl Play {
     fn ask(&mut self, call: Call) -> Result<Response, Error> {
-        let cue = self.stage.submit(WORKERS, call, PATIENCE);
+        let script_call = self.script_host.submit(WORKERS, call, PATIENCE);
         loop {
-            match self.stage.answer(cue) {
+            match self.script_host.answer(script_call) {
                 Some(answer) => return answer,
-                None => self.stage.step(),
+                None => self.script_host.step(),
             }
         }
     }
@@ -50,7 +50,7 @@ impl Play {
     /// Lets each worker claim again once it is answered.
     fn work(&mut self) {
         for worker in 0..WORKERS {
-            if let Some(answer) = self.claims[worker].map(|cue| self.stage.answer(cue)) {
+            if let Some(answer) = self.claims[worker].map(|script_call| self.script_host.answer(script_call)) {
                 let Some(answer) = answer else { continue };
                 if let Ok(Response::Claimed { tasks, .. }) = answer {
                     self.granted += tasks.len() as u64;
@@ -69,35 +69,35 @@ impl Play {
                 depends: Vec::new(),
                 confirms: false,
             };
-            self.claims[worker] = Some(self.stage.submit(worker, Call::Request(Request::Claim(claim)), PATIENCE));
+            self.claims[worker] = Some(self.script_host.submit(worker, Call::Request(Request::Claim(claim)), PATIENCE));
         }
     }
 
     /// Lets time pass without claims.
     fn rest_for(&mut self, length: Duration) {
-        let end = self.stage.now() + length;
-        self.stage.ring_at(end);
-        while self.stage.now() < end {
-            self.stage.step();
+        let end = self.script_host.now() + length;
+        self.script_host.ring_at(end);
+        while self.script_host.now() < end {
+            self.script_host.step();
         }
     }
 
     fn work_for(&mut self, length: Duration) {
-        let end = self.stage.now() + length;
-        self.stage.ring_at(end);
-        while self.stage.now() < end {
+        let end = self.script_host.now() + length;
+        self.script_host.ring_at(end);
+        while self.script_host.now() < end {
             self.work();
-            self.stage.step();
+            self.script_host.step();
         }
     }
 }
 
 /// A queue with a rate, and work. With a bug no property is in force.
 fn begin(seed: u64, conditions: Conditions, rate: Rate, bug: Option<Mutant>) -> Play {
-    let stage = Stage::new(seed, conditions, WORKERS + 1, Keep::Tail, bug);
-    let mut play = Play { stage, claims: vec![None; WORKERS], granted: 0 };
+    let script_host = ScriptHost::new(seed, conditions, WORKERS + 1, Keep::Tail, bug);
+    let mut play = Play { script_host, claims: vec![None; WORKERS], granted: 0 };
     if bug.is_some() {
-        play.stage.close_eyes();
+        play.script_host.close_eyes();
     }
     let change = Box::new(ClusterChange::Queue { queue: queue(), setting: QueueSetting::Rate(Some(rate)) });
     let call = Call::Request(Request::Change { change, dry_run: false });
@@ -113,17 +113,17 @@ fn begin(seed: u64, conditions: Conditions, rate: Rate, bug: Option<Mutant>) -> 
 impl Play {
     /// Restarts nodes in turn, while `pass` lets time pass. Returns how long that took.
     fn restart_in_turn(&mut self, pass: impl Fn(&mut Play, Duration)) -> Duration {
-        let began = self.stage.now();
-        for node in (0..self.stage.nodes()).cycle() {
-            if self.stage.now() > began + LENGTH {
+        let began = self.script_host.now();
+        for node in (0..self.script_host.nodes()).cycle() {
+            if self.script_host.now() > began + LENGTH {
                 break;
             }
             pass(self, RESTARTED_EVERY - DOWN_FOR);
-            self.stage.kill(node);
+            self.script_host.kill(node);
             pass(self, DOWN_FOR);
-            self.stage.restart(node);
+            self.script_host.restart(node);
         }
-        self.stage.now() - began
+        self.script_host.now() - began
     }
 }
 

@@ -6,7 +6,7 @@ use crate::process::Process;
 use crate::properties::unsettled;
 use crate::workload::{Act, Purpose};
 use crate::world::{Event, Phase, World};
-use norn_model::task::{Task, Tomb};
+use norn_model::task::{Task, Tombstone};
 use norn_wire::request::Request;
 use norn_wire::response::{Response, State};
 use norn_wire::{Error, NodeId, TaskId};
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// Interval between checks.
 pub const INTERVAL_US: u64 = 250_000;
 /// Stands for every tombstone in comparisons.
-const PLAIN: Tomb = Tomb { state: State::Done, at_ms: 0 };
+const PLAIN: Tombstone = Tombstone { state: State::Done, at_ms: 0 };
 /// Factor by which it may take longer where a node is away.
 const PATIENCE_WITHOUT: u64 = 8;
 /// How much longer it may take for each task of a schedule, each group, and each task where few are worked on at a time, up to
@@ -116,7 +116,7 @@ impl World {
         }
         // A task that no node knows the spec of is kept for longer, and for much longer where it would have to be archived. Nor can
         // nodes know what became of a group that lost its join.
-        let is_whole = |task: &Task| task.spec.is_some() || task.tomb.is_some();
+        let is_whole = |task: &Task| task.spec.is_some() || task.tombstone.is_some();
         let has_join = |task: &Task| {
             let group = task.member_of().map(|member| member.group);
             let has = |store: &Store, group: TaskId| store.tasks.get(&group).is_some_and(is_whole);
@@ -144,8 +144,8 @@ impl World {
             let Some(running) = &process.running else { continue };
             for view in running.core.inspect().into_iter().filter(|view| !view.blank) {
                 // The rest of a tombstone is for people; replicas need not agree on it.
-                let plain = |task: Task| match task.tomb {
-                    Some(_) => Task { facts: task.facts, ..Task::from_tomb(PLAIN) },
+                let plain = |task: Task| match task.tombstone {
+                    Some(_) => Task { facts: task.facts, ..Task::from_tombstone(PLAIN) },
                     None => task,
                 };
                 let tasks = adapter::tasks_of_partition(&running.core, &process.disk, view.partition);

@@ -6,7 +6,7 @@
 
 use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
-use crate::stage::Stage;
+use crate::script_host::ScriptHost;
 use crate::trace::Keep;
 use norn_model::config::Mutant;
 use norn_wire::request::{Acks, Claim, Completion, Request};
@@ -35,7 +35,7 @@ const WAIT_MS: u64 = 5_000;
 const SPREAD_MS: u64 = 1_000;
 
 struct Play {
-    stage: Stage,
+    script_host: ScriptHost,
     step: Step,
     /// Number of sessions that were opened.
     opened: usize,
@@ -46,33 +46,33 @@ struct Play {
 
 impl Play {
     fn new(nodes: u64, (seed, conditions): (u64, Conditions), step: Step, bug: Option<Mutant>) -> Play {
-        let mut stage = Stage::with_nodes(nodes, (seed, conditions), 1 + 4 * SESSIONS, Keep::Tail, bug);
+        let mut script_host = ScriptHost::with_nodes(nodes, (seed, conditions), 1 + 4 * SESSIONS, Keep::Tail, bug);
         if bug.is_some() {
-            stage.close_eyes();
+            script_host.close_eyes();
         }
-        Play { stage, step, opened: 0, lent_ms: BTreeMap::new(), refused: 0 }
+        Play { script_host, step, opened: 0, lent_ms: BTreeMap::new(), refused: 0 }
     }
 
     fn ask(&mut self, client: usize, call: Call) -> Result<Response, Error> {
-        let cue = self.stage.submit(client, call, PATIENCE);
+        let script_call = self.script_host.submit(client, call, PATIENCE);
         loop {
-            match self.stage.answer(cue) {
+            match self.script_host.answer(script_call) {
                 Some(answer) => return answer,
-                None => self.stage.step(),
+                None => self.script_host.step(),
             }
         }
     }
 
     fn pass(&mut self, length: Duration) {
-        let end = self.stage.now() + length;
-        self.stage.ring_at(end);
-        while self.stage.now() < end {
-            self.stage.step();
+        let end = self.script_host.now() + length;
+        self.script_host.ring_at(end);
+        while self.script_host.now() < end {
+            self.script_host.step();
         }
     }
 
     fn set_clocks_ahead(&mut self, ahead: Duration) {
-        (0..self.stage.nodes()).for_each(|node| self.stage.set_clock_ahead(node, ahead));
+        (0..self.script_host.nodes()).for_each(|node| self.script_host.set_clock_ahead(node, ahead));
     }
 
     fn enqueue(&mut self, client: usize) -> Result<TaskId, Error> {
@@ -181,9 +181,9 @@ fn play(mut play: Play, conditions: Conditions, restarts: bool) -> Result<usize,
     assert!(play.refused == 0 || !is_calm, "nothing is wrong with clocks that agree");
     play.pass(play.step.ahead_for);
     play.set_clocks_ahead(Duration::ZERO);
-    for node in (0..play.stage.nodes()).filter(|_| restarts) {
-        play.stage.kill(node);
-        play.stage.restart(node);
+    for node in (0..play.script_host.nodes()).filter(|_| restarts) {
+        play.script_host.kill(node);
+        play.script_host.restart(node);
     }
     play.pass(Duration::from_secs(30));
     for turn in 0..SESSIONS {

@@ -56,7 +56,7 @@ impl World {
         let now_us = self.now_us;
         let Some(running) = &mut self.nodes[node].running else { return };
         let (room, spare_bytes) = (running.log.room(), running.log.spare_bytes());
-        if let Some(report) = running.gauge.report(now_us, room) {
+        if let Some(report) = running.disk_latency.report(now_us, room) {
             let report = DiskReport { spare_bytes, ..report };
             self.line(format_args!("n{node} {report:?}"));
             self.give(node, Input::Disk(report));
@@ -65,7 +65,8 @@ impl World {
 
     /// Checks a disk that is full or slow.
     pub fn watch_disk(&mut self, node: usize) {
-        let Some(running) = self.nodes[node].running.as_mut().filter(|running| running.gauge.is_watched()) else {
+        let Some(running) = self.nodes[node].running.as_mut().filter(|running| running.disk_latency.is_watched())
+        else {
             return;
         };
         match running.log.look_for_room() {

@@ -75,7 +75,7 @@ pub enum Purpose {
     /// The comparison with what is there.
     Audit,
     /// A script, which takes the answer.
-    Stage,
+    ScriptHost,
     /// This watcher; whether all was settled before the call.
     Watch(usize, bool),
 }
@@ -404,7 +404,7 @@ impl World {
     /// Gives a call to the client's session, with the time within which it must be answered.
     pub fn submit_for(&mut self, client: usize, call: Call, purpose: Purpose, length_us: u64) -> CallId {
         let (id, submitted) = (self.next_call(client), self.moment());
-        if let (Call::Request(Request::Change { change, .. }), Purpose::Stage) = (&call, purpose) {
+        if let (Call::Request(Request::Change { change, .. }), Purpose::ScriptHost) = (&call, purpose) {
             self.tell(Happening::Wished { change });
         }
         let state = &mut self.clients[client];
@@ -530,7 +530,7 @@ impl World {
             (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, lease_from_us),
             (_, Purpose::Watch(number, late)) => self.watch_answered(client, (number, late), &result),
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
-            (_, Purpose::Stage) => {
+            (_, Purpose::ScriptHost) => {
                 if let (Call::Request(request), Ok(response)) = (&call, &result) {
                     self.tell(Happening::Steered { request, asked: submitted, response });
                 }

@@ -263,7 +263,7 @@ pub struct Randoms {
     /// Queues whose tasks only their holder may end.
     pub modes: Random,
     /// Dead-letter queues, and what is redriven.
-    pub letters: Random,
+    pub dead_letters: Random,
     /// Purged tasks.
     pub purges: Random,
     /// Forged tokens.
@@ -411,7 +411,7 @@ impl World {
             leaves: descendant(&random, 24),
             purges: descendant(&random, 25),
             claims: descendant(&random, 19),
-            letters: descendant(&random, 10),
+            dead_letters: descendant(&random, 10),
             forged: descendant(&random, 22),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),

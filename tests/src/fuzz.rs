@@ -125,7 +125,7 @@ pub fn directory(bytes: &[u8]) {
     look(&disk);
     verify(&disk, |problem| assert!(!problem.known.is_empty())).expect("the disk is good");
     let Ok((mut log, mut records)) = start(&disk) else { return };
-    let more = [Record::Boot { count: 77 }, Record::Mark { time_ms: 1, sessions: 2 }];
+    let more = [Record::Boot { count: 77 }, Record::HighWaterMark { time_ms: 1, sessions: 2 }];
     log.append(&more).expect("a log that was opened goes on");
     log.sync().expect("the disk is good");
     records.extend(more.map(|record| Replay::Record { record, covered: false, again: false, place: None }));

@@ -43,4 +43,4 @@ pub use log::Log;
 pub use network::{Network, Party, Rule};
 pub use terminal::Terminal;
 pub use trial::Trial;
-pub use workers::{Habits, Workers};
+pub use workers::{WorkerBehaviour, Workers};

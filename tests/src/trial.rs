@@ -8,7 +8,7 @@ use crate::cluster::all_tasks;
 use crate::network::{Counts, Party};
 use crate::wait::{PATIENCE, eventually_or, moment, until, until_instant};
 use crate::workers::{ClaimCall, drained};
-use crate::{Cli, Cluster, ClusterOptions, Habits, Ledger, Rule, Workers};
+use crate::{Cli, Cluster, ClusterOptions, Ledger, Rule, WorkerBehaviour, Workers};
 use norn_client::client::Client;
 use norn_client::session::Draft;
 use norn_model::ring::partition_of_task;
@@ -104,8 +104,13 @@ impl Trial {
         let cluster = Cluster::start_with(options);
         let everybody: Vec<usize> = (0..nodes).collect();
         let led = cluster.wait_led(&everybody, &everybody).await;
-        let habits =
-            Habits { queues: vec![queue()], lease: LEASE, wait: WAIT, claim_max: CLAIM_MAX, timeout: CALL_TIMEOUT };
+        let behaviour = WorkerBehaviour {
+            queues: vec![queue()],
+            lease: LEASE,
+            wait: WAIT,
+            claim_max: CLAIM_MAX,
+            timeout: CALL_TIMEOUT,
+        };
         let mut trial = Trial {
             name,
             cluster,
@@ -113,7 +118,7 @@ impl Trial {
             pairs,
             partitions,
             proxied,
-            workers: Workers::new(habits),
+            workers: Workers::new(behaviour),
             producing: Arc::new(AtomicBool::new(true)),
             producers: JoinSet::new(),
             working: JoinSet::new(),

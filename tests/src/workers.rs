@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 /// How workers behave.
 #[derive(Debug, Clone)]
-pub struct Habits {
+pub struct WorkerBehaviour {
     /// Queues from which they claim.
     pub queues: Vec<QueueName>,
     /// Length of a lease.
@@ -42,7 +42,7 @@ pub struct ClaimCall {
 pub struct Workers {
     /// The books of all workers and producers.
     pub ledger: Ledger,
-    habits: Habits,
+    behaviour: WorkerBehaviour,
     working: AtomicBool,
     calm: AtomicBool,
     calls: Mutex<Vec<ClaimCall>>,
@@ -50,9 +50,9 @@ pub struct Workers {
 
 impl Workers {
     /// Shared state for workers, before any of them works.
-    pub fn new(habits: Habits) -> Arc<Workers> {
+    pub fn new(behaviour: WorkerBehaviour) -> Arc<Workers> {
         let (ledger, working, calm) = (Ledger::default(), AtomicBool::new(true), AtomicBool::new(false));
-        Arc::new(Workers { ledger, habits, working, calm, calls: Mutex::new(Vec::new()) })
+        Arc::new(Workers { ledger, behaviour, working, calm, calls: Mutex::new(Vec::new()) })
     }
 
     /// Makes all workers complete whatever they claim from now on, so that the queues drain soon.
@@ -113,13 +113,13 @@ impl Workers {
 
     async fn finish_late(self: Arc<Self>, client: Client, claims: Vec<Claimed>) {
         if let Some(claimed) = claims.first() {
-            until_instant(claimed.expires - self.habits.lease / 20).await;
+            until_instant(claimed.expires - self.behaviour.lease / 20).await;
         }
         self.finish(&client, claims).await;
     }
 
     async fn claim(&self, client: &Client, worker: usize) -> Option<Vec<Claimed>> {
-        let Habits { queues, lease, wait, claim_max, timeout } = self.habits.clone();
+        let WorkerBehaviour { queues, lease, wait, claim_max, timeout } = self.behaviour.clone();
         let options = ClaimOptions::new(queues).lease(lease).max(claim_max).wait(wait).timeout(timeout);
         let asked = Instant::now();
         let answer = client.claim(options.worker(format!("worker {worker}"))).await;

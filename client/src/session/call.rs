@@ -1,6 +1,6 @@
 //! One call: its body before and after its ids and times are fixed, its open items, and the meaning of an answer.
 
-use super::mint::{Mint, Minted, Needs, any_claim, any_tag};
+use super::id_generator::{IdGenerator, Minted, Needs, any_claim, any_tag};
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
 use norn_wire::error::{Cause, Error, ErrorCode, Retry};
 use norn_wire::group::MemberOf;
@@ -212,23 +212,23 @@ impl Pending {
     }
 
     /// Fixes ids, times and the claim id, once.
-    pub fn resolve(&mut self, now_us: u64, mint: &mut Mint, random: &mut Random) {
+    pub fn resolve(&mut self, now_us: u64, id_generator: &mut IdGenerator, random: &mut Random) {
         let Body::Open(open) = &mut self.body else {
             return;
         };
         let open = std::mem::replace(open, Call::Request(Request::Status));
-        let server_ms = || mint.server_time_ms(now_us).expect("calls that need the time wait for a welcome");
+        let server_ms = || id_generator.server_time_ms(now_us).expect("calls that need the time wait for a welcome");
         let request = match open {
-            Call::Enqueue { drafts, acks } => resolve_drafts(now_us, drafts, acks, mint, random),
+            Call::Enqueue { drafts, acks } => resolve_drafts(now_us, drafts, acks, id_generator, random),
             Call::EnqueueUnique { draft } => {
-                let mut minter = Minter { now_us, mint, random, tag: 0, minted: 0 };
+                let mut minter = Minter { now_us, id_generator, random, tag: 0, minted: 0 };
                 Request::EnqueueUnique { task: Box::new(minter.resolve(*draft)) }
             }
             Call::Transact { draft } => {
-                let mut minter = Minter { now_us, mint, random, tag: 0, minted: 0 };
+                let mut minter = Minter { now_us, id_generator, random, tag: 0, minted: 0 };
                 Request::Transact(Box::new(minter.transaction(*draft)))
             }
-            Call::Complete { items, acks } => resolve_finishes(now_us, items, acks, mint, random),
+            Call::Complete { items, acks } => resolve_finishes(now_us, items, acks, id_generator, random),
             Call::Request(Request::Complete { mut items, acks }) => {
                 items.iter_mut().filter(|item| item.at_ms == 0).for_each(|item| item.at_ms = server_ms());
                 Request::Complete { items, acks }
@@ -243,11 +243,11 @@ impl Pending {
                 Request::Claim(claim)
             }
             Call::Redrive { id, copy, queue, acks } => {
-                let child = copy.settle(|| mint.mint(now_us, any_tag(random)));
+                let child = copy.settle(|| id_generator.generate(now_us, any_tag(random)));
                 Request::Redrive { id, child, queue, acks }
             }
             Call::Request(Request::Redrive { id, child: TaskId::MIN, queue, acks }) => {
-                let child = mint.mint(now_us, any_tag(random));
+                let child = id_generator.generate(now_us, any_tag(random));
                 Request::Redrive { id, child, queue, acks }
             }
             Call::Request(request) => request,
@@ -259,7 +259,7 @@ impl Pending {
             _ => Items::None,
         };
         self.body = Body::Settled(request);
-        self.minted = mint.minted();
+        self.minted = id_generator.minted();
     }
 
     /// Positions of the items that have no final answer yet.
@@ -518,15 +518,27 @@ fn merge<T>(
     again
 }
 
-fn resolve_drafts(now_us: u64, drafts: Vec<Draft>, acks: Acks, mint: &mut Mint, random: &mut Random) -> Request {
-    let mut minter = Minter { now_us, mint, random, tag: 0, minted: 0 };
+fn resolve_drafts(
+    now_us: u64,
+    drafts: Vec<Draft>,
+    acks: Acks,
+    id_generator: &mut IdGenerator,
+    random: &mut Random,
+) -> Request {
+    let mut minter = Minter { now_us, id_generator, random, tag: 0, minted: 0 };
     Request::Enqueue { tasks: drafts.into_iter().map(|draft| minter.resolve(draft)).collect(), acks }
 }
 
 /// Fixes the ids of each completion's children together, as one partition handles them.
-fn resolve_finishes(now_us: u64, items: Vec<Finish>, acks: Acks, mint: &mut Mint, random: &mut Random) -> Request {
+fn resolve_finishes(
+    now_us: u64,
+    items: Vec<Finish>,
+    acks: Acks,
+    id_generator: &mut IdGenerator,
+    random: &mut Random,
+) -> Request {
     let resolve = |Finish { mut completion, children }| {
-        let mut minter = Minter { now_us, mint: &mut *mint, random: &mut *random, tag: 0, minted: 0 };
+        let mut minter = Minter { now_us, id_generator: &mut *id_generator, random: &mut *random, tag: 0, minted: 0 };
         let children = minter.group(children);
         completion.children.extend(children.into_iter().map(|draft| minter.resolve(draft)));
         if completion.at_ms == 0 {
@@ -540,7 +552,7 @@ fn resolve_finishes(now_us: u64, items: Vec<Finish>, acks: Acks, mint: &mut Mint
 /// Fixes ids and times of the tasks of one call.
 struct Minter<'a> {
     now_us: u64,
-    mint: &'a mut Mint,
+    id_generator: &'a mut IdGenerator,
     random: &'a mut Random,
     tag: u32,
     minted: usize,
@@ -548,7 +560,7 @@ struct Minter<'a> {
 
 impl Minter<'_> {
     fn server_ms(&self) -> u64 {
-        self.mint.server_time_ms(self.now_us).expect("calls that mint wait for a welcome")
+        self.id_generator.server_time_ms(self.now_us).expect("calls that mint wait for a welcome")
     }
 
     /// Makes members without a group members of the join among the drafts, if there is one.
@@ -583,7 +595,7 @@ impl Minter<'_> {
             change
         };
         let changes = changes.into_iter().map(change).collect();
-        let id = id.unwrap_or_else(|| self.mint.mint(self.now_us, tag));
+        let id = id.unwrap_or_else(|| self.id_generator.generate(self.now_us, tag));
         Transaction { id, at_ms: server_ms, adds, changes, deletes, depends }
     }
 
@@ -595,7 +607,7 @@ impl Minter<'_> {
             }
             self.minted += 1;
             let tag = draft.spec.tag().or(draft.near.map(|near| near.tag()));
-            self.mint.mint(self.now_us, tag.unwrap_or(self.tag))
+            self.id_generator.generate(self.now_us, tag.unwrap_or(self.tag))
         });
         let mut spec = draft.spec;
         if draft.delay_ms > 0 {

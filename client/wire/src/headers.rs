@@ -21,7 +21,7 @@ impl Spec {
     }
 
     /// Whether the task is a dead letter.
-    pub fn is_letter(&self) -> bool {
+    pub fn is_dead_letter(&self) -> bool {
         self.header(DEAD_TASK).is_some()
     }
 }

@@ -312,12 +312,12 @@ pub struct PartitionId(pub u16);
 
 impl PartitionId {
     /// Metadata group: holds the members and the layout. It has no tasks.
-    pub const ROOT: PartitionId = PartitionId(u16::MAX - 1);
+    pub const METADATA: PartitionId = PartitionId(u16::MAX - 1);
 }
 
 impl fmt::Display for PartitionId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == PartitionId::ROOT { formatter.pad("root") } else { fmt::Display::fmt(&self.0, formatter) }
+        if *self == PartitionId::METADATA { formatter.pad("root") } else { fmt::Display::fmt(&self.0, formatter) }
     }
 }
 

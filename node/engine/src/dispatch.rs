@@ -136,8 +136,8 @@ impl Node {
     fn on_query(&mut self, from: NodeId, message: Query) {
         match message {
             Query::CountAsk { ask, queue } => {
-                let permits = self.permits_due(queue.as_ref());
-                self.on_count_ask(from, (ask, queue), permits);
+                let rate_tokens = self.rate_tokens_due(queue.as_ref());
+                self.on_count_ask(from, (ask, queue), rate_tokens);
             }
             Query::CountAnswer { ask, partitions } => self.on_count_answer(from, ask, partitions),
             Query::ListAsk { ask, partition, queue, after, to, limit } => {
@@ -303,11 +303,11 @@ impl Node {
             Key::Change(partition) => self.drive_change(partition),
             Key::Repair => self.repair(),
             Key::Hints => self.hand_over_hints(),
-            Key::Steward => self.steer(),
+            Key::Reconciler => self.steer(),
             Key::Schedules => self.see_to_schedules(),
-            Key::Permits => self.see_to_permits(),
+            Key::RateTokens => self.see_to_rate_tokens(),
             Key::Levels => self.keep_levels(),
-            Key::Quotas => self.see_to_quotas(),
+            Key::SlotQuotas => self.see_to_slot_quotas(),
             Key::Ages => self.see_to_ages(),
         }
     }
@@ -367,7 +367,7 @@ impl Node {
     fn on_forwarded(&mut self, part: u64, response: Response) {
         let Some(ask) = self.asks.take_alias(part) else { return };
         if let Some(Ask::Steer(_)) = self.asks.get(ask) {
-            self.root_answered(ask, response);
+            self.metadata_answered(ask, response);
         } else {
             self.part_answered(ask, part, response);
         }

@@ -74,7 +74,7 @@ impl Node {
     /// Reacts to a restart of a node: it no longer leads anything.
     fn on_peer_restarted(&mut self, node: NodeId) {
         let led_there = |replica: &norn_model::replica::Partition| {
-            replica.register.leader.is_some_and(|leader| leader.node == node)
+            replica.consensus.leader.is_some_and(|leader| leader.node == node)
         };
         let orphaned: Vec<PartitionId> =
             self.partitions.iter().filter(|(_, replica)| led_there(replica)).map(|(id, _)| *id).collect();

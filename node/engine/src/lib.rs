@@ -43,7 +43,7 @@ use crate::context::signals::Signals;
 use crate::context::timers::Timers;
 use crate::controller::Controller;
 use crate::membership::Membership;
-use crate::membership::mint::Mint;
+use crate::membership::id_allocator::IdAllocator;
 use crate::payloads::Payloads;
 use crate::queries::Queries;
 pub use crate::recovery::save::Cursor;
@@ -108,7 +108,7 @@ pub struct Node {
     /// Members of the cluster, as far as this node has heard.
     roster: Arc<Roster>,
     partitions: BTreeMap<PartitionId, Partition>,
-    mint: Mint,
+    id_allocator: IdAllocator,
     asks: Asks,
     /// Partitions whose ready work changed in this step.
     stirred: BTreeSet<PartitionId>,
@@ -146,7 +146,7 @@ impl Node {
             genesis: None,
             roster: Arc::default(),
             partitions: BTreeMap::new(),
-            mint: Mint::default(),
+            id_allocator: IdAllocator::default(),
             asks: Asks::default(),
             stirred: BTreeSet::new(),
             led: BTreeSet::new(),

@@ -5,8 +5,8 @@ use crate::Node;
 use crate::effect::Ticket;
 use crate::write_read::coordinate::{WriteEnd, Writer};
 use crate::write_read::read::ReadEnd;
+use norn_model::consensus::Waiting;
 use norn_model::message::Known;
-use norn_model::register::Waiting;
 use norn_model::task::Place;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::{NodeId, PartitionId, Response, TaskId};
@@ -93,19 +93,19 @@ impl Node {
                 self.granted(partition, fresh.then_some(at), session, &items);
             }
             Waiting::Call { call, slots } => self.call_committed(call, &slots),
-            Waiting::Root { roster, answer } => self.root_committed(&roster, answer),
+            Waiting::Metadata { roster, answer } => self.metadata_committed(&roster, answer),
             Waiting::Kill { id } => {
                 if let Some(verdict) = self.partitions[&partition].verdict(&id) {
-                    self.learn(partition, vec![(id, verdict)]);
+                    self.merge(partition, vec![(id, verdict)]);
                 }
             }
             Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
             Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
             Waiting::Decide { id } => self.transaction_decided(id),
             Waiting::Refuse { id } => self.transaction_refused(id),
-            Waiting::Permits(giving) => self.permits_given(*giving),
-            Waiting::Void { permits } => self.unuse_permits(permits),
-            Waiting::Quota(changing) => self.quota_changed(*changing),
+            Waiting::RateTokens(giving) => self.rate_tokens_given(*giving),
+            Waiting::Void { rate_tokens } => self.unuse_rate_tokens(rate_tokens),
+            Waiting::SlotQuota(changing) => self.slot_quota_changed(*changing),
         }
     }
 
@@ -114,16 +114,16 @@ impl Node {
         match waiting {
             Waiting::Grant { session, items, fresh } => self.grants_given_up(at, session, items, fresh),
             Waiting::Call { call, slots } => self.call_given_up(call, &slots),
-            Waiting::Root { answer, .. } => self.root_given_up(answer),
+            Waiting::Metadata { answer, .. } => self.metadata_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
             // Their requesters are answered where the leader steps down.
             Waiting::Kill { .. }
             | Waiting::Reserve { .. }
             | Waiting::Decide { .. }
             | Waiting::Refuse { .. }
-            | Waiting::Permits(_)
+            | Waiting::RateTokens(_)
             | Waiting::Void { .. }
-            | Waiting::Quota(_) => {}
+            | Waiting::SlotQuota(_) => {}
         }
     }
 
@@ -131,9 +131,9 @@ impl Node {
     /// before the operation, as their own operations are.
     pub(crate) fn drop_ended(&mut self, partition: PartitionId) {
         let Some(ids) = self.droppable(partition) else { return };
-        let owed = self.owed_letters(partition, &ids);
+        let owed = self.owed_dead_letters(partition, &ids);
         let (dropped, endings) = self.take_endings(partition, ids, owed);
-        self.forget_letters(&dropped);
+        self.forget_dead_letters(&dropped);
         self.settle_reserved(partition);
         self.settle_transactions(partition);
         self.append_endings(partition, endings);

@@ -10,9 +10,9 @@ use crate::queries::list::Selection;
 use crate::retention::purge::Purger;
 use crate::workflow::redrive::Asker;
 use crate::write_read::read::Until;
+use norn_model::consensus::Rescue;
 use norn_model::limits::REQUESTS_MAX;
 use norn_model::record::Record;
-use norn_model::register::Rescue;
 use norn_model::ring;
 use norn_model::task::{Cancel, GroupFacts, Task};
 use norn_wire::error::{Cause, Error, ErrorCode};
@@ -156,7 +156,7 @@ impl Node {
     /// Enqueues a task that must be the only open one with its key.
     fn enqueue_unique(&mut self, client: ClientId, number: u64, task: Box<NewTask>) {
         // Whether there is room, the key's leader checks once it knows that the task does not exist.
-        match self.check_circles(std::iter::once(&*task)) {
+        match self.check_cycles(std::iter::once(&*task)) {
             Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
@@ -164,7 +164,7 @@ impl Node {
 
     /// Changes several tasks in one transaction.
     fn transact(&mut self, client: ClientId, number: u64, transaction: Box<Transaction>) {
-        match self.check_circles(transaction.adds.iter()) {
+        match self.check_cycles(transaction.adds.iter()) {
             Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
@@ -270,7 +270,7 @@ impl Node {
         let led: Vec<(PartitionId, Vec<NodeId>)> = self
             .partitions
             .values()
-            .filter(|replica| replica.register.leading().is_some())
+            .filter(|replica| replica.consensus.leading().is_some())
             .map(|replica| (replica.id, replica.cohort().voters()))
             .collect();
         let alone = self.others().all(|node| !self.is_alive(node));

@@ -2,7 +2,7 @@
 
 use crate::Node;
 use crate::context::signals::{RosterChange, Signal, Total};
-use norn_model::register::Waiting;
+use norn_model::consensus::Waiting;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{PartitionId, Response, TaskId};
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ impl Node {
                 Signal::SteppedDown { partition, epoch, waiting } => self.on_stepped_down(partition, epoch, waiting),
                 Signal::Committed { partition, epoch, ready } => self.on_committed(partition, epoch, ready),
                 Signal::Endings { partition, items } => {
-                    self.learn(partition, items);
+                    self.merge(partition, items);
                 }
                 Signal::SpecsMissing { partition, node, ids } => self.send_specs(partition, node, &ids),
                 Signal::Seated(partition) => self.pair_up(partition),
@@ -52,7 +52,7 @@ impl Node {
     /// The leader takes over what its predecessor left, if it still leads: first what has been collected, as nothing of that is
     /// granted again, then claims, workflow and limits. Heads are published once all of that is in place.
     fn on_established(&mut self, partition: PartitionId) {
-        if !self.partitions[&partition].register.established() {
+        if !self.partitions[&partition].consensus.established() {
             return;
         }
         self.forget(partition);
@@ -61,9 +61,9 @@ impl Node {
         self.inherit_transactions(partition);
         self.ask_for_keys(partition);
         self.begin_following(partition);
-        self.begin_heeding(partition);
-        self.begin_home(partition);
-        self.begin_quotas(partition);
+        self.track_inherited_sessions(partition);
+        self.begin_coordinator(partition);
+        self.begin_slot_quotas(partition);
         self.arm_retire(partition);
         self.arm_expiry(partition);
         self.publish_all_heads(partition);
@@ -74,7 +74,7 @@ impl Node {
     /// policy changed, and workers that waited for a paused queue. New peers are synchronised, and the controller looks at the members.
     fn on_roster_changed(&mut self, change: &RosterChange) {
         self.drop_owed_to_strangers();
-        self.quotas_soon();
+        self.slot_quotas_soon();
         self.rates_changed();
         for queue in &change.reordered {
             self.follow_policy_everywhere(queue);
@@ -94,11 +94,11 @@ impl Node {
     /// The former leader drops what it knew as the leader, workflow first, and withdraws its heads. Then it answers calls that wait for
     /// operations: these answers name heads, and no head of this partition.
     fn on_stepped_down(&mut self, partition: PartitionId, epoch: Epoch, waiting: VecDeque<(u64, Waiting)>) {
-        self.forget_letters_of(partition);
+        self.forget_dead_letters_of(partition);
         self.forget_uniques_of(partition);
         self.forget_transactions_of(partition);
-        self.end_home(partition);
-        self.end_quotas(partition);
+        self.end_coordinator(partition);
+        self.end_slot_quotas(partition);
         self.unpublish_heads(partition);
         self.workflow.step_down(partition);
         self.claims.step_down(partition);

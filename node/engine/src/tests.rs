@@ -30,6 +30,7 @@ pub mod closed;
 pub mod cluster;
 pub mod confirm;
 pub mod copy;
+pub mod dead_letters;
 pub mod delays;
 pub mod dependencies;
 pub mod disk;
@@ -45,7 +46,6 @@ pub mod healing;
 pub mod hints;
 pub mod keys;
 pub mod leaders;
-pub mod letters;
 pub mod levels;
 pub mod limits;
 pub mod loans;
@@ -305,7 +305,7 @@ impl Cluster {
         let partition = self.nodes[0].partition_of(id);
         (0..self.nodes.len())
             .find(|index| {
-                !self.down.contains(index) && self.nodes[*index].partitions[&partition].register.established()
+                !self.down.contains(index) && self.nodes[*index].partitions[&partition].consensus.established()
             })
             .expect("there is a leader")
     }

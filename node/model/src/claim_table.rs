@@ -1,6 +1,6 @@
 //! The claim table of a partition, and the operations that change it.
 
-pub mod cell;
+pub mod entry;
 pub mod ledger;
 pub mod levels;
 pub mod operation;

@@ -259,24 +259,24 @@ pub enum Mutant {
     AgesFromBefore,
     /// The table of a new leader resets the ages of all leases.
     AgesReplaced,
-    /// A permit is good for any number of claims.
+    /// A rate token is good for any number of claims.
     PermitsReused,
-    /// A leader gives permits at once, and from a full bucket, regardless of what earlier leaders have given.
+    /// A leader gives rate tokens at once, and from a full bucket, regardless of what earlier leaders have given.
     FullBucket,
-    /// A leader begins with an empty bucket, regardless of permits that time earned before it led.
+    /// A leader begins with an empty bucket, regardless of rate tokens that time earned before it led.
     LevelForgotten,
     /// A snapshot is begun only where the free space is as large as the whole log. The log does this.
     WantsWholeRoom,
-    /// The level of a bucket is written only where a client asks for permits. A play catches it (`sim/src/rates.rs`), and no seed:
-    /// only permits that no client asked for are lost, and no written level is wrong.
+    /// The level of a bucket is written only where a client asks for rate tokens. A play catches it (`sim/src/rates.rs`), and no seed:
+    /// only rate tokens that no client asked for are lost, and no written level is wrong.
     LevelsUnkept,
-    /// A rate that is removed and set again begins with the permits earned before.
+    /// A rate that is removed and set again begins with the rate tokens earned before.
     BurstAgain,
     /// The leader of a partition grants as many claims as the whole queue may have, without asking the coordinator partition.
     QuotaUnasked,
-    /// A quota is lowered although its leader has not confirmed that it keeps to the lower one.
+    /// A slot quota is lowered although its leader has not confirmed that it keeps to the lower one.
     QuotaUnconfirmed,
-    /// A leader with nothing to give back of a quota does not repeat that, whatever the coordinator partition believes.
+    /// A leader with nothing to give back of a slot quota does not repeat that, whatever the coordinator partition believes.
     QuotaLeaks,
     /// A leader allows twice as many held tasks of a key as configured.
     KeysUncounted,

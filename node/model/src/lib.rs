@@ -4,10 +4,10 @@
 //! [`record::Record`]s; the simulator's properties read it. Nothing here knows any of them.
 //!
 //! - Tasks: [`task`] (the CRDT and its merge), [`schedules`], [`time`].
-//! - Placement: [`ring`], [`root`] (members, layout, queue policies: the metadata of the cluster).
+//! - Placement: [`ring`], [`metadata`] (members, layout, queue policies: the metadata of the cluster).
 //! - Consensus: [`viewstamp`], [`rules`] (votes, acknowledgements, quorums), [`cohort`] (members of a partition and their joint
 //!   changes), [`wound`] (what a replica has lost), [`claim_table`] (claims and the operations on them),
-//!   [`register`] (what a replica holds of them).
+//!   [`consensus`] (what a replica holds of them).
 //! - A partition's replica: [`replica`] (store, index, Merkle tree), [`clocks`].
 //! - What leaves a node: [`message`] (between nodes), [`record`] (to the log), [`snapshot`]; [`host`] is what the host measures.
 
@@ -20,14 +20,14 @@ pub mod claim_table;
 pub mod clocks;
 pub mod cohort;
 pub mod config;
+pub mod consensus;
 pub mod host;
 pub mod limits;
 pub mod message;
+pub mod metadata;
 pub mod record;
-pub mod register;
 pub mod replica;
 pub mod ring;
-pub mod root;
 pub mod rules;
 pub mod schedules;
 pub mod snapshot;

@@ -23,8 +23,8 @@ pub const RAN_EARLY_MS: u64 = 50;
 pub const RAN_ASIDE_MS: u64 = 100;
 
 /// Time for which the cost of a grant is remembered: longer than its client has to confirm it. A broker that was cut off may give the
-/// grant back minutes later: then its permit is lost, and the key has had its turn. That errs towards fewer grants.
-pub const SPENT_MS: u64 = 15_000;
+/// grant back minutes later: then its rate token is lost, and the key has had its turn. That errs towards fewer grants.
+pub const GRANT_COST_MS: u64 = 15_000;
 
 /// Most past claims that a task shows.
 pub const PAST_CLAIMS_MAX: usize = norn_wire::limits::CLAIMS_SHOWN_MAX;
@@ -60,8 +60,8 @@ pub const POLICIES_MAX: usize = 1_000;
 pub const QUEUE_TASKS_MAX: u64 = 1 << 40;
 /// Largest limit on a queue's bytes.
 pub const QUEUE_BYTES_MAX: u64 = 1 << 50;
-/// Largest limit on a queue's claims per rate period, and most permits for them in one message.
-pub const PERMITS_MAX: u64 = 1_000_000;
+/// Largest limit on a queue's claims per rate period, and most rate tokens for them in one message.
+pub const RATE_TOKENS_MAX: u64 = 1_000_000;
 /// Longest rate period.
 pub const RATE_MS_MAX: u64 = 3_600_000;
 /// Largest limit on a queue's concurrent claims.
@@ -91,9 +91,9 @@ pub const EXILES_MAX: usize = 16;
 /// How far an id may be ahead of a node's wall clock.
 pub const ID_AHEAD_MS_MAX: u64 = 60_000;
 /// Sessions numbered, and milliseconds lent, before the log must have a new high-water mark.
-pub const MARK_SESSIONS: u64 = 1_024;
-/// See [`MARK_SESSIONS`].
-pub const MARK_TIME_MS: u64 = 10_000;
+pub const RESERVED_SESSIONS: u64 = 1_024;
+/// See [`RESERVED_SESSIONS`].
+pub const RESERVED_TIME_MS: u64 = 10_000;
 /// Buckets of a partition's Merkle tree; a power of two.
 pub const BUCKETS: usize = 1_024;
 /// Buckets under one node of the middle level.
@@ -107,15 +107,15 @@ pub const REQUEST_BYTES_MAX: usize = 256 << 20;
 /// Completions whose child tasks a node hands over at once.
 pub const DELIVERIES_MAX: usize = 128;
 /// Dead-letter copies that a node writes at once.
-pub const LETTERS_MAX: usize = 128;
+pub const DEAD_LETTERS_MAX: usize = 128;
 /// Long polls parked at one node.
 pub const WAITERS_MAX: usize = 16_384;
 /// Facts about unknown tasks that one partition keeps; more are refused.
 pub const ORPHANS_MAX: usize = 10_000;
 /// Claims in one partition's table; more grants are refused.
-pub const CELLS_MAX: usize = 100_000;
+pub const CLAIM_ENTRIES_MAX: usize = 100_000;
 /// With more claims in a partition, the reasons of failed attempts are no longer recorded; the failures are.
-pub const CELLS_WITH_REASONS_MAX: usize = 16_384;
+pub const CLAIM_ENTRIES_WITH_REASONS_MAX: usize = 16_384;
 /// Tasks of one partition that become due, or whose leases expire, in one step; the rest follows in the next steps.
 pub const DUE_MAX: usize = 256;
 /// Deadlines handled in one step, before other inputs get their turn.
@@ -222,7 +222,7 @@ const _: () = assert!(PARTITIONS_MAX.is_power_of_two() && PARTITIONS_MAX <= 1 <<
 const _: () = assert!(FRAME_BYTES_MAX <= PEER_FRAME_BYTES_MAX, "what a client sends must reach the replicas");
 const _: () = assert!(CLAIM_REASON_BYTES_MAX <= CLAIM_REASONS_BYTES_MAX, "the latest reason is kept");
 const _: () = assert!(
-    CELLS_MAX * 400 + CELLS_WITH_REASONS_MAX * CLAIM_REASONS_BYTES_MAX <= PEER_FRAME_BYTES_MAX,
+    CLAIM_ENTRIES_MAX * 400 + CLAIM_ENTRIES_WITH_REASONS_MAX * CLAIM_REASONS_BYTES_MAX <= PEER_FRAME_BYTES_MAX,
     "a table of ordinary claims fits a frame"
 );
 const _: () = assert!(PEER_FRAME_BYTES_MAX <= RECORD_BYTES_MAX, "what arrives can be logged");

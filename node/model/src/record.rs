@@ -3,7 +3,7 @@
 //! Bodies are MessagePack by position; the segment header names the format's version. Fields are only ever added at
 //! the end, with a default, or a new variant takes over.
 
-use crate::claim_table::table::{Op, Table};
+use crate::claim_table::table::{ClaimTable, Op};
 use crate::cohort::Told;
 use crate::task::Task;
 use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
@@ -49,7 +49,7 @@ pub enum Record {
     Roster(Arc<Roster>),
     /// High-water marks: no id or session up to them will be lent again.
     #[serde(rename = "M")]
-    Mark {
+    HighWaterMark {
         /// Server time that sessions may have received.
         time_ms: u64,
         /// Sessions that may have been numbered.
@@ -73,7 +73,7 @@ pub enum Record {
         /// New viewstamp of the table.
         viewstamp: Viewstamp,
         /// Absent when the table at hand was the same and only got a new viewstamp.
-        table: Option<Arc<Table>>,
+        table: Option<Arc<ClaimTable>>,
     },
     /// Operations on the table.
     #[serde(rename = "O")]
@@ -270,7 +270,7 @@ impl Record {
             Record::Boot { .. } => b'B',
             Record::Unanswered { .. } => b'U',
             Record::Genesis(_) => b'G',
-            Record::Mark { .. } => b'M',
+            Record::HighWaterMark { .. } => b'M',
             Record::Vote { .. } => b'V',
             Record::Install { .. } => b'T',
             Record::Ops { .. } => b'O',
@@ -304,7 +304,7 @@ impl Record {
             | Record::Boot { .. }
             | Record::Unanswered { .. }
             | Record::Genesis(_)
-            | Record::Mark { .. }
+            | Record::HighWaterMark { .. }
             | Record::Retired { .. }
             | Record::Hint { .. }
             | Record::Owed { .. }

@@ -6,10 +6,10 @@
 use crate::runtime::answers::{AnswerReceiver, WeakAnswerSender, answers};
 use crate::runtime::authorize::authorize;
 use crate::runtime::driver::{Belonging, External, Inputs, Internal};
+use crate::runtime::duplicate_instance::own_call;
 use crate::runtime::frames::{Budget, FrameReader, ReadError};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::{PeerHello, Speaker};
-use crate::runtime::second::own_call;
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
 use norn_client::dial::version_of;

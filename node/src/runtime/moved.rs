@@ -1,8 +1,8 @@
 //! Address change: a node that has moved publishes its new address to its cluster, once an operator has stated it.
 //!
 //! Peers reach a node at its address in the member list. A node that finds at its start that it is not there, but is at the address
-//! that an operator states (`second.rs`), asks members to have the list changed, one after the other, over connections of its own: it
-//! reaches them, though they do not reach it. Until then it is linked with those peers that were given its address (`hints.rs`).
+//! that an operator states (`duplicate_instance.rs`), asks members to have the list changed, one after the other, over connections of its
+//! own: it reaches them, though they do not reach it. Until then it is linked with those peers that were given its address (`hints.rs`).
 //!
 //! The node's own log may be older than the list, and an operator may have set another address while the node was down. So a member
 //! is first asked for the list that a majority of the metadata group confirms, and nothing is changed unless the node is listed there
@@ -18,9 +18,9 @@
 use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Belonging;
+use crate::runtime::duplicate_instance::resolve;
 use crate::runtime::hints::Hints;
 use crate::runtime::peers::NO_MEMBER;
-use crate::runtime::second::resolve;
 use crate::runtime::transport::PeerConfig;
 use norn_client::dial::{Reach, dial};
 use norn_wire::membership::{ClusterChange, Member, Roster};

@@ -5,6 +5,7 @@ use crate::runtime::archive::Archive;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::{FileDisk, FileDiskError, refuse_foreign};
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
+use crate::runtime::duplicate_instance::{DuplicateInstance, Found, OwnCalls, Whereabouts};
 use crate::runtime::hints::{HintError, Hints};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
 use crate::runtime::loader::Loader;
@@ -13,7 +14,6 @@ use crate::runtime::metrics::Metrics;
 use crate::runtime::moved::{Elsewhere, Moved, Relocation, Unsaid, Way};
 use crate::runtime::peers::{Peers, Speaker};
 use crate::runtime::renewing::Opened;
-use crate::runtime::second::{Found, OwnCalls, Second, Whereabouts};
 use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError, own_principal};
@@ -115,7 +115,7 @@ pub enum StartError {
     },
     /// The node is running already, and the data directory is a copy.
     #[error(transparent)]
-    Second(#[from] Second),
+    DuplicateInstance(#[from] DuplicateInstance),
     /// The node is bound at an address other than the one where its cluster reaches it, and an operator has to state the reason.
     #[error(transparent)]
     Elsewhere(#[from] Box<Elsewhere>),
@@ -453,7 +453,7 @@ async fn find_place(
     let Whereabouts { cluster, cluster_name, name, address } = calls.whereabouts.clone();
     let (node, moved) = (calls.speaker.node, Moved { from: address, to: calls.advertised.clone() });
     let (endpoint, config) = (calls.endpoint.clone(), calls.config.clone());
-    match calls.refuse_second(&settings.data, met).await? {
+    match calls.refuse_duplicate(&settings.data, met).await? {
         Found::Listed | Found::Unclear => Ok(None),
         Found::Said => Ok(Some(moved)),
         Found::Bound => {

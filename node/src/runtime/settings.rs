@@ -9,7 +9,7 @@ use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
 use norn_model::config::table::{Form, Number};
 use norn_model::config::{Config, ConfigError, Retention, table};
-use norn_model::root::{check_address, check_zone};
+use norn_model::metadata::{check_address, check_zone};
 use norn_storage::{LogConfig, NoSyncPolicy, SyncPolicy};
 use norn_wire::QueueName;
 use norn_wire::ids::ParseError;

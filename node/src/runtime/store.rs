@@ -7,7 +7,7 @@ use norn_model::host::{DiskReport, Room};
 use norn_model::record::Record;
 use norn_model::snapshot::{Moved, Part};
 use norn_model::task::Place;
-use norn_storage::gauge::DiskGauge;
+use norn_storage::disk_latency::DiskLatencyMeter;
 use norn_storage::scrub::{ScrubPace, Scrubbed};
 use norn_storage::{LogError, Saved, SnapshotError, Upkeep};
 use norn_wire::TaskId;
@@ -196,7 +196,7 @@ fn weight_bytes(record: &Record) -> usize {
         | Record::Unanswered { .. }
         | Record::Genesis(_)
         | Record::Roster(_)
-        | Record::Mark { .. }
+        | Record::HighWaterMark { .. }
         | Record::Vote { .. }
         | Record::Wound { .. }
         | Record::Left { .. }
@@ -238,9 +238,9 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
     let started = Instant::now();
     let now_us = || started.elapsed().as_micros() as u64;
     let mut again = false;
-    let mut gauge = DiskGauge::default();
+    let mut disk_latency = DiskLatencyMeter::default();
     loop {
-        let look = gauge.is_watched().then_some(LOOK_INTERVAL);
+        let look = disk_latency.is_watched().then_some(LOOK_INTERVAL);
         let due_us = journal.commit_due_us().into_iter().chain(pace.due_us()).min();
         let due = due_us.map(|due_us| Duration::from_micros(due_us.saturating_sub(now_us())));
         let due = due.into_iter().chain(look).min();
@@ -249,7 +249,7 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
         let done = write_batches(shared, &mut journal, metrics, batches, began_us, &report)
             .inspect(|()| {
                 if journal.syncs() > syncs {
-                    gauge.synced(now_us(), now_us() - began_us);
+                    disk_latency.synced(now_us(), now_us() - began_us);
                 }
             })
             .and_then(|()| part.map_or(Ok(()), |part| save(&mut journal, part, &report)))
@@ -259,7 +259,7 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
             Ok(more) => again = more,
             Err(error) => fatal_log(&error),
         }
-        if let Some(told) = gauge.report(now_us(), journal.room()) {
+        if let Some(told) = disk_latency.report(now_us(), journal.room()) {
             let (bounded, spare_bytes) = (journal.is_bounded(), journal.spare_bytes());
             report(Report::Disk(DiskReport { bounded, spare_bytes, ..told }));
         }

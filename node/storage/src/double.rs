@@ -433,7 +433,7 @@ pub fn sized(bytes: usize) -> Record {
 pub fn record(number: u64) -> Record {
     match number % 5 {
         0 => Record::Boot { count: number },
-        1 => Record::Mark { time_ms: u64::MAX - number, sessions: number },
+        1 => Record::HighWaterMark { time_ms: u64::MAX - number, sessions: number },
         2 => Record::Facts { partition: PartitionId(number as u16), items: Arc::new(Vec::new()) },
         3 => Record::Unanswered { began: Some(number) },
         _ => sized(number as usize % 60),

@@ -54,9 +54,9 @@
 
 pub mod ahead;
 pub mod disk;
+pub mod disk_latency;
 pub mod examine;
 pub mod frame;
-pub mod gauge;
 pub mod log;
 pub mod places;
 pub mod policy;

@@ -74,7 +74,9 @@ impl Unsynced {
     pub fn note(&mut self, record: &Record) {
         match record {
             // A burial is reported to the nodes that want to forget the task.
-            Record::Facts { items, .. } if items.iter().any(|(_, task)| task.tomb.is_some()) => self.binding = true,
+            Record::Facts { items, .. } if items.iter().any(|(_, task)| task.tombstone.is_some()) => {
+                self.binding = true
+            }
             // If these are lost, the node hands over hints that other nodes have already.
             Record::Facts { .. } | Record::Owed { .. } | Record::Handed { .. } => self.facts += 1,
             // If these are lost, leases count anew from the last record that is left.
@@ -84,7 +86,7 @@ impl Unsynced {
             | Record::Unanswered { .. }
             | Record::Genesis(_)
             | Record::Roster(_)
-            | Record::Mark { .. }
+            | Record::HighWaterMark { .. }
             | Record::Vote { .. }
             | Record::Install { .. }
             | Record::Ops { .. }
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn what_binds_never_waits() {
         for policy in [SyncPolicy::Every(1_000), SyncPolicy::Interval(1_000), SyncPolicy::System] {
-            for record in [Record::Boot { count: 1 }, Record::Mark { time_ms: 1, sessions: 1 }] {
+            for record in [Record::Boot { count: 1 }, Record::HighWaterMark { time_ms: 1, sessions: 1 }] {
                 let mut unsynced = Unsynced::default();
                 unsynced.note(&facts());
                 assert!(!unsynced.is_due(policy, 0));

@@ -61,7 +61,7 @@ fn rank(record: &Record) -> Option<u8> {
         Record::Genesis(_) => Some(1),
         Record::Boot { .. } => Some(2),
         Record::Unanswered { .. } => Some(3),
-        Record::Mark { .. } => Some(4),
+        Record::HighWaterMark { .. } => Some(4),
         Record::Vote { .. } => Some(5),
         Record::Install { .. }
         | Record::Ops { .. }

@@ -1,6 +1,6 @@
 //! The write-ahead log on real files: the formats of old data directories, and the output of `norn log` for damaged ones.
 
-use norn_model::claim_table::table::{Op, Table};
+use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::record::Record;
 use norn_model::task::Task;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
@@ -51,9 +51,9 @@ fn records() -> Vec<Record> {
         Record::Identity { node: IDENTITY.node, incarnation: IDENTITY.incarnation },
         Record::Boot { count: 1 },
         Record::Genesis(Arc::new(genesis)),
-        Record::Mark { time_ms: 1_700_000_010_000, sessions: 1_024 },
+        Record::HighWaterMark { time_ms: 1_700_000_010_000, sessions: 1_024 },
         Record::Vote { partition, promised: 1, voted_for: Some(replica) },
-        Record::Install { partition, viewstamp, table: Some(Arc::new(Table::new(vec![replica]))) },
+        Record::Install { partition, viewstamp, table: Some(Arc::new(ClaimTable::new(vec![replica]))) },
         Record::Facts { partition, items: Arc::new(vec![(id, Task::from_spec(Arc::new(spec)))]) },
         Record::Ops { partition, after: viewstamp, ops: vec![Arc::new(grant)] },
         Record::Vote { partition: PartitionId(2), promised: 7, voted_for: None },
@@ -409,9 +409,9 @@ fn state() -> Vec<Record> {
         Record::Identity { node: IDENTITY.node, incarnation: IDENTITY.incarnation },
         Record::Boot { count: 3 },
         Record::Genesis(Arc::new(genesis)),
-        Record::Mark { time_ms: 1_700_000_020_000, sessions: 2_048 },
+        Record::HighWaterMark { time_ms: 1_700_000_020_000, sessions: 2_048 },
     ];
-    let table = Some(Arc::new(Table::new(cohort)));
+    let table = Some(Arc::new(ClaimTable::new(cohort)));
     let viewstamp = Viewstamp { epoch: 4, length: 9 };
     let Some(Record::Facts { items, .. }) = records().into_iter().find(|record| record.kind().0 == b'F') else {
         panic!("there are facts");
@@ -434,7 +434,10 @@ fn later() -> Vec<Record> {
         (0..4).map(PartitionId).flat_map(move |partition| [facts(partition), vote(partition)])
     };
     let of_node = |count| {
-        [Record::Mark { time_ms: 1_700_000_030_000 + count, sessions: 4_096 }, Record::Boot { count: 3 + count }]
+        [
+            Record::HighWaterMark { time_ms: 1_700_000_030_000 + count, sessions: 4_096 },
+            Record::Boot { count: 3 + count },
+        ]
     };
     (1..4).flat_map(|count| of_partitions(count).chain(of_node(count))).collect()
 }

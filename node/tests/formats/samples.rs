@@ -1,9 +1,9 @@
 //! Sample records with the content of logs of earlier versions.
 
-use norn_model::claim_table::table::{Cell, CellState, Ended, Op, Table};
+use norn_model::claim_table::table::{ClaimEntry, ClaimState, ClaimTable, Ended, Op};
 use norn_model::cohort::{Change, Cohort, Told};
 use norn_model::record::Record;
-use norn_model::task::{Cancel, Children, Completed, Facts, PastClaim, Settled, Task, Tomb};
+use norn_model::task::{Cancel, Children, Completed, Facts, PastClaim, Settled, Task, Tombstone};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::membership::{QueuePolicy, QueueSetting, Roster};
 use norn_wire::request::Spec;
@@ -62,11 +62,11 @@ fn facts() -> Task {
 }
 
 fn buried() -> Task {
-    Task { tomb: Some(Box::new(tomb())), ..Task::default() }
+    Task { tombstone: Some(Box::new(tombstone())), ..Task::default() }
 }
 
-fn tomb() -> Tomb {
-    Tomb { state: State::Done, at_ms: AT_MS }
+fn tombstone() -> Tombstone {
+    Tombstone { state: State::Done, at_ms: AT_MS }
 }
 
 fn items() -> Arc<Vec<(TaskId, Task)>> {
@@ -82,8 +82,8 @@ fn told() -> Box<Told> {
     Box::new(Told { epoch: 5, cohort })
 }
 
-fn cell(state: CellState) -> Cell {
-    Cell {
+fn entry(state: ClaimState) -> ClaimEntry {
+    ClaimEntry {
         token: TOKEN,
         renewed: VIEWSTAMP,
         attempt: 2,
@@ -128,11 +128,11 @@ fn operations() -> Vec<Arc<Op>> {
 }
 
 /// A table with some of everything. Its digest is a hash of these bytes, too, and must be the same on both sides.
-fn table() -> Arc<Table> {
-    let mut table = Table::new(vec![REPLICA, ReplicaId { node: NodeId(1), incarnation: 1 }]);
-    let ends = CellState::Dead { reason: "no more".into(), at_ms: AT_MS, end: None };
-    let states = [CellState::Held, CellState::Released { not_before_ms: 5, end: None }, CellState::Void, ends];
-    table.cells = (0..).map(id).zip(states.map(cell)).collect();
+fn table() -> Arc<ClaimTable> {
+    let mut table = ClaimTable::new(vec![REPLICA, ReplicaId { node: NodeId(1), incarnation: 1 }]);
+    let ends = ClaimState::Dead { reason: "no more".into(), at_ms: AT_MS, end: None };
+    let states = [ClaimState::Held, ClaimState::Released { not_before_ms: 5, end: None }, ClaimState::Void, ends];
+    table.entries = (0..).map(id).zip(states.map(entry)).collect();
     table.out = BTreeMap::from([(VIEWSTAMP, vec![Ended { id: id(9), facts: facts() }])]);
     table.forgetting.ids = vec![id(7)];
     table.cohort = Some(Box::new(told().cohort));

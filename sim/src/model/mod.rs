@@ -1,15 +1,15 @@
-//! Exhaustive exploration of the consensus group (register), where random schedules would rarely come: changes of the cohort that
+//! Exhaustive exploration of the consensus group, where random schedules would rarely come: changes of the cohort that
 //! cross elections, and replicas that lost something.
 //!
 //! Each case is a bounded world, explored breadth-first ([stateright](https://docs.rs/stateright)). Without a flaw no violation may
 //! be found, and what is said to be reachable must be reached; each flaw must be found.
 
-mod cell;
 mod cohort;
-mod register;
+mod consensus;
+mod entry;
 mod state;
 
-use cell::Union;
+use entry::Union;
 use state::{Action, Bounds, Step};
 use stateright::{Checker, Model};
 use std::io::{self, Write};
@@ -156,7 +156,7 @@ fn explore(case: &Case, states_max: usize, threads: usize) -> Explored {
     Explored { states: checker.unique_state_count(), depth: checker.max_depth(), exhausted, found, unreached }
 }
 
-/// Explores the union of cells, which is sound only if each leader writes what it found again. Returns whether it came out so.
+/// Explores the union of claim entries, which is sound only if each leader writes what it found again. Returns whether it came out so.
 fn explore_unions(states_max: usize, threads: usize, out: &mut dyn Write) -> io::Result<bool> {
     let mut well = true;
     for (name, stamps_again) in [("union of cells, stamped again", true), ("union of cells as they are", false)] {
@@ -212,7 +212,7 @@ mod tests {
     const STATES: usize = 20_000;
     /// States within which each flaw is found.
     const FLAWED_STATES: usize = 300_000;
-    /// States within which the union of cells is found to be wrong.
+    /// States within which the union of claim entries is found to be wrong.
     const UNION_STATES: usize = 1_000_000;
 
     /// Goal: a change of the rules that the model shares with the protocol is noticed by every test run. Method: as many states as

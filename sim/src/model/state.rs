@@ -1,4 +1,4 @@
-//! Parts of the register's model: replicas, messages between them, actions, and bounds.
+//! Parts of the consensus state's model: replicas, messages between them, actions, and bounds.
 
 use super::Flaw;
 use super::cohort::Cohort;
@@ -37,7 +37,7 @@ pub enum Op {
 }
 
 /// Content of a table.
-pub type Table = Vec<Op>;
+pub type ClaimTable = Vec<Op>;
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ pub enum Message {
     /// A voter grants it.
     Voted { epoch: u8, candidate: Id, voter: Id },
     /// A leader's whole table: an installation or a snapshot.
-    Whole { stamp: Stamp, table: Table },
+    Whole { stamp: Stamp, table: ClaimTable },
     /// An operation.
     Next { stamp: Stamp, op: Op },
     /// All up to `stamp` is on the replica's disk.
@@ -73,7 +73,7 @@ pub struct Replica {
     /// Promise and vote that a crash leaves.
     pub durable: (u8, Option<Id>),
     pub stamp: Stamp,
-    pub table: Table,
+    pub table: ClaimTable,
     /// The replica lost its table, and must reach this viewstamp, once it knows that.
     pub recovering: Option<Option<Stamp>>,
     pub role: Role,
@@ -101,11 +101,11 @@ pub struct State {
     pub replicas: Vec<Replica>,
     pub sent: BTreeSet<Message>,
     /// Tables of `sent` that a candidate that is behind may fetch.
-    pub shown: BTreeSet<(Stamp, Table)>,
+    pub shown: BTreeSet<(Stamp, ClaimTable)>,
     /// Longest table that was ever committed, and its epoch.
-    pub committed: (u8, Table),
+    pub committed: (u8, ClaimTable),
     /// Winner of each epoch, with its table.
-    pub leaders: BTreeMap<u8, (Id, Table)>,
+    pub leaders: BTreeMap<u8, (Id, ClaimTable)>,
     pub crashes: u8,
     pub losses: u8,
     pub changes: u8,
@@ -117,7 +117,7 @@ pub struct State {
 pub enum Action {
     Campaign(u8),
     Deliver(u8, Message),
-    Fetch(u8, (Stamp, Table)),
+    Fetch(u8, (Stamp, ClaimTable)),
     Append(u8),
     SendWhole(u8),
     Joint(u8, u8),

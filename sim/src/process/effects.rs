@@ -270,7 +270,7 @@ impl World {
     pub(super) fn end_sync(&mut self, node: usize, ticket: Ticket) {
         let Some(running) = &mut self.nodes[node].running else { return };
         running.syncing = false;
-        running.gauge.synced(self.now_us, self.now_us - running.sync_began_us);
+        running.disk_latency.synced(self.now_us, self.now_us - running.sync_began_us);
         let (synced, more) = (running.log.commit(self.now_us), running.appended > ticket);
         if let Err(error) = synced {
             return self.log_stopped(node, &error);

@@ -20,7 +20,7 @@ use norn_model::config::Mutant;
 use norn_model::record::Record;
 use norn_model::task::Place;
 use norn_model::time::Now;
-use norn_storage::gauge::DiskGauge;
+use norn_storage::disk_latency::DiskLatencyMeter;
 use norn_storage::scrub::ScrubPace;
 use norn_wire::random::Random;
 use norn_wire::{NodeId, Request};
@@ -39,7 +39,7 @@ pub struct Running {
     pub places: VecDeque<(Ticket, Vec<Option<Place>>)>,
     syncing: bool,
     sync_began_us: u64,
-    pub(crate) gauge: DiskGauge,
+    pub(crate) disk_latency: DiskLatencyMeter,
     /// When the log scrubs next.
     pub(crate) pace: ScrubPace,
     /// How much of its state the log has for a snapshot.
@@ -211,7 +211,7 @@ impl World {
             places: VecDeque::new(),
             syncing: false,
             sync_began_us: 0,
-            gauge: DiskGauge::default(),
+            disk_latency: DiskLatencyMeter::default(),
             pace: self.pace(),
             saved: Cursor::default(),
             joined: false,

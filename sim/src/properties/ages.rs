@@ -5,8 +5,8 @@
 use super::Property;
 use crate::history::{Happening, History, Moment};
 use norn_engine::{ReplicaView, Ticket};
-use norn_model::claim_table::cell::CellState;
-use norn_model::claim_table::table::{Op, Table};
+use norn_model::claim_table::entry::ClaimState;
+use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::record::Record;
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::{PartitionId, TaskId};
@@ -96,12 +96,12 @@ impl Life {
     }
 
     /// Takes in a whole table: claims that it has as before go on.
-    fn install(&mut self, partition: PartitionId, table: &Table) {
+    fn install(&mut self, partition: PartitionId, table: &ClaimTable) {
         let ending: BTreeSet<TaskId> =
             table.ledger.decided().values().flat_map(|decided| decided.freed.iter().map(|(id, ..)| *id)).collect();
         let goes_on = |id: &TaskId, at: Viewstamp| {
-            let cell = table.cells.get(id).filter(|cell| cell.state == CellState::Held && cell.renewed == at);
-            cell.is_some() && !ending.contains(id)
+            let entry = table.entries.get(id).filter(|entry| entry.state == ClaimState::Held && entry.renewed == at);
+            entry.is_some() && !ending.contains(id)
         };
         let here = self.held.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
         let gone: Vec<TaskId> = here.filter(|((_, id), at)| !goes_on(id, **at)).map(|((_, id), _)| *id).collect();
@@ -384,7 +384,7 @@ mod tests {
 
     /// Installs a table of a later epoch, in which the `held` tasks are as they were granted.
     fn installs(bench: &mut Bench<Ages>, epoch: u64, held: &[TaskId]) {
-        let mut table = Table::default();
+        let mut table = ClaimTable::default();
         for id in held {
             table.apply(&grant(*id), AT).unwrap();
         }

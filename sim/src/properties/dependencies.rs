@@ -5,7 +5,7 @@
 
 use super::Property;
 use crate::history::{Fact, Finished, Happening, History, Moment, facts_of};
-use norn_model::claim_table::table::{CellState, Ended, Op, Table};
+use norn_model::claim_table::table::{ClaimState, ClaimTable, Ended, Op};
 use norn_model::record::Record;
 use norn_model::task::{Settled, Task};
 use norn_wire::TaskId;
@@ -33,7 +33,7 @@ impl Ends {
     pub fn learn(&mut self, record: &Record) {
         match record {
             Record::Facts { items, .. } | Record::Hint { items, .. } => {
-                let ends = |fact: &Fact| matches!(fact, Fact::Completion(_) | Fact::Cancel | Fact::Tomb);
+                let ends = |fact: &Fact| matches!(fact, Fact::Completion(_) | Fact::Cancel | Fact::Tombstone);
                 let ended = items.iter().filter(|(_, task)| facts_of(task).iter().any(ends));
                 self.ended.extend(ended.map(|(id, _)| *id));
             }
@@ -51,8 +51,8 @@ impl Ends {
         self.ended.extend(items.iter().map(|item| item.id));
     }
 
-    fn install(&mut self, table: &Table) {
-        let dead = table.cells.iter().filter(|(_, cell)| matches!(cell.state, CellState::Dead { .. }));
+    fn install(&mut self, table: &ClaimTable) {
+        let dead = table.entries.iter().filter(|(_, entry)| matches!(entry.state, ClaimState::Dead { .. }));
         self.ended.extend(dead.map(|(id, _)| *id));
         table.out.values().for_each(|items| self.drop(items));
     }

@@ -7,7 +7,7 @@
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, acks_of, acks_wanted, facts_of, writes_of};
 use norn_engine::{Observation, Ticket};
-use norn_model::claim_table::table::{Ended, Op, Table};
+use norn_model::claim_table::table::{ClaimTable, Ended, Op};
 use norn_model::record::Record;
 use norn_model::task::Task;
 use norn_wire::request::{Acks, Request};
@@ -117,7 +117,7 @@ pub struct Durability {
 /// Tombstone of the task that a lesson is about.
 fn swallowing(lesson: Lesson) -> Lesson {
     match lesson {
-        Lesson::Fact(id, _) | Lesson::Grant(id, _) => Lesson::Fact(id, Fact::Tomb),
+        Lesson::Fact(id, _) | Lesson::Grant(id, _) => Lesson::Fact(id, Fact::Tombstone),
     }
 }
 
@@ -125,8 +125,8 @@ fn ended(items: &[Ended]) -> impl Iterator<Item = Lesson> + '_ {
     items.iter().flat_map(|item| facts_of(&item.facts).into_iter().map(|fact| Lesson::Fact(item.id, fact)))
 }
 
-fn lessons_of_table(table: &Table, lessons: &mut Vec<Lesson>) {
-    lessons.extend(table.cells.iter().map(|(id, cell)| Lesson::Grant(*id, cell.token)));
+fn lessons_of_table(table: &ClaimTable, lessons: &mut Vec<Lesson>) {
+    lessons.extend(table.entries.iter().map(|(id, entry)| Lesson::Grant(*id, entry.token)));
     lessons.extend(table.out.values().flat_map(|items| ended(items)));
 }
 
@@ -322,7 +322,7 @@ impl Durability {
         let mut known: Option<(TaskId, BTreeSet<Fact>)> = None;
         for lesson in &ghost.durable {
             let Lesson::Fact(id, fact) = lesson else { continue };
-            let over = *fact != Fact::Tomb && ghost.durable.contains(&swallowing(*lesson));
+            let over = *fact != Fact::Tombstone && ghost.durable.contains(&swallowing(*lesson));
             if over
                 || ghost.forgotten.contains(id)
                 || ghost.lost.contains(lesson)

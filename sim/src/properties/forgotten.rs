@@ -130,7 +130,7 @@ impl Forgotten {
         let counts = at.history.cohort(at.history.partition(&id)).contains(&node);
         let ghost = self.ghosts.entry(node).or_default();
         ghost.know(id, task, time_us);
-        if facts.contains(&Fact::Tomb) {
+        if facts.contains(&Fact::Tombstone) {
             if !self.ended.contains(&id) {
                 return Err(format!("task {id} is buried by node {node}, and nobody has said that it ended"));
             }
@@ -256,7 +256,7 @@ impl Property for Forgotten {
                     }
                     for (id, task) in tasks_in(record) {
                         ghost.know(id, task, moment.time_us);
-                        if task.tomb.is_some() {
+                        if task.tombstone.is_some() {
                             ghost.forgotten.remove(&id);
                             ghost.buried.insert(id);
                         }
@@ -276,7 +276,7 @@ impl Property for Forgotten {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_model::task::{Cancel, Completed, Tomb};
+    use norn_model::task::{Cancel, Completed, Tombstone};
     use norn_model::viewstamp::Viewstamp;
     use norn_wire::response::{ClaimView, State};
     use std::sync::Arc;
@@ -289,8 +289,8 @@ mod tests {
         facts(Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 }))
     }
 
-    fn tomb() -> Record {
-        facts(Task::from_tomb(Tomb { state: State::Cancelled, at_ms: 1 }))
+    fn tombstone() -> Record {
+        facts(Task::from_tombstone(Tombstone { state: State::Cancelled, at_ms: 1 }))
     }
 
     fn op(op: Op) -> Record {
@@ -340,9 +340,9 @@ mod tests {
     #[test]
     fn what_has_not_ended_is_not_buried() {
         let mut bench = Bench::new();
-        assert!(appends(&mut bench, 0, tomb()).is_err());
+        assert!(appends(&mut bench, 0, tombstone()).is_err());
         appends(&mut bench, 1, ended()).unwrap();
-        assert!(appends(&mut bench, 0, tomb()).is_ok());
+        assert!(appends(&mut bench, 0, tombstone()).is_ok());
     }
 
     #[test]
@@ -354,9 +354,9 @@ mod tests {
             appends(bench, 0, facts(Task::from_spec(Arc::new(spec())))).unwrap();
             appends(bench, 0, ended()).unwrap();
         }
-        assert!(appends(&mut bench, 0, tomb()).is_err());
+        assert!(appends(&mut bench, 0, tombstone()).is_err());
         other.see(Happening::Archived { tasks: &[view(&[])] }).unwrap();
-        assert!(appends(&mut other, 0, tomb()).is_ok());
+        assert!(appends(&mut other, 0, tombstone()).is_ok());
     }
 
     #[test]
@@ -378,7 +378,7 @@ mod tests {
             (0..members).for_each(|node| appends(&mut bench, node, done()).unwrap());
             bench.pass(passed_us);
             bench.see(Happening::Archived { tasks: &[view(&archived)] }).unwrap();
-            assert_eq!(appends(&mut bench, 2, tomb()).is_ok(), holds, "{members} {passed_us} {archived:?}");
+            assert_eq!(appends(&mut bench, 2, tombstone()).is_ok(), holds, "{members} {passed_us} {archived:?}");
         }
     }
 
@@ -387,7 +387,7 @@ mod tests {
         let mut bench = Bench::new();
         appends(&mut bench, 0, ended()).unwrap();
         for node in 0..3 {
-            appends(&mut bench, node, tomb()).unwrap();
+            appends(&mut bench, node, tombstone()).unwrap();
         }
         for node in 0..2 {
             bench.see(Happening::Synced { node, ticket: Ticket(1) }).unwrap();

@@ -62,7 +62,7 @@ impl Groups {
                     if task.spec.is_some() {
                         known.insert(*id);
                     }
-                    if task.tomb.is_some() && !known.contains(id) && !history.is_enqueued(id) {
+                    if task.tombstone.is_some() && !known.contains(id) && !history.is_enqueued(id) {
                         self.orphans.insert(*id);
                     }
                     self.store(history, id, task)?;
@@ -116,7 +116,7 @@ impl Groups {
         let Some(member) = member_of(history, id) else { return Ok(()) };
         let group = member.group;
         let excused = self.impatient || self.orphans.contains(id);
-        if task.tomb.is_some() && !excused && history.is_enqueued(&group) && !self.ends.has(&group) {
+        if task.tombstone.is_some() && !excused && history.is_enqueued(&group) && !self.ends.has(&group) {
             return Err(format!("task {id} is buried, but the join of its group, {group}, has not ended"));
         }
         let Some(cancel) = cancel_of(task) else { return Ok(()) };
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::adapter::ReplicaView;
     use norn_engine::Ticket;
-    use norn_model::task::{Completed, GroupFacts, Members, Tomb};
+    use norn_model::task::{Completed, GroupFacts, Members, Tombstone};
     use norn_wire::group::Grouping;
     use norn_wire::request::{Acks, NewTask, Spec};
     use norn_wire::{Guarantee, PartitionId};
@@ -333,10 +333,10 @@ mod tests {
         let mut bench = Bench::<Groups>::new();
         let join = group(&mut bench, false);
         let first = member(&mut bench, 1);
-        let tomb = || Task::from_tomb(Tomb { state: norn_wire::State::Done, at_ms: 1 });
-        assert!(stored(&mut bench, first, tomb()).is_err());
+        let tombstone = || Task::from_tombstone(Tombstone { state: norn_wire::State::Done, at_ms: 1 });
+        assert!(stored(&mut bench, first, tombstone()).is_err());
         stored(&mut bench, join, done()).unwrap();
-        stored(&mut bench, first, tomb()).unwrap();
+        stored(&mut bench, first, tombstone()).unwrap();
     }
 
     #[test]
@@ -347,15 +347,15 @@ mod tests {
         let spec = grouped(Grouping { member: Some(member), join: None });
         let tasks = vec![NewTask { id: member.id(), spec: spec.clone() }];
         bench.see(Happening::Sent { request: &Request::Enqueue { tasks, acks: Acks::One } }).unwrap();
-        let tomb = || Task::from_tomb(Tomb { state: norn_wire::State::Done, at_ms: 1 });
+        let tombstone = || Task::from_tombstone(Tombstone { state: norn_wire::State::Done, at_ms: 1 });
         let store = |bench: &mut Bench<Groups>, node: usize, task: Task| {
             let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(member.id(), task)]) }];
             bench.see(Happening::Appended { node, ticket: Ticket(1), records: &records })
         };
         store(&mut bench, 0, Task::from_spec(Arc::new(spec))).unwrap();
-        assert!(store(&mut bench, 0, tomb()).is_err(), "it knows that it is a member");
-        store(&mut bench, 1, tomb()).unwrap();
-        store(&mut bench, 0, tomb()).unwrap();
+        assert!(store(&mut bench, 0, tombstone()).is_err(), "it knows that it is a member");
+        store(&mut bench, 1, tombstone()).unwrap();
+        store(&mut bench, 0, tombstone()).unwrap();
     }
 
     #[test]

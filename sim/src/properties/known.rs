@@ -108,7 +108,7 @@ impl Known {
         self.hear(node, record);
         match record {
             Record::Facts { partition, items } => {
-                let more = items.iter().filter(|(_, task)| task.facts.is_some() || task.tomb.is_some());
+                let more = items.iter().filter(|(_, task)| task.facts.is_some() || task.tombstone.is_some());
                 self.touched.extend(more.map(|(id, _)| *id));
                 let learned = items.iter().filter(|(_, task)| task.spec.is_some());
                 learned.map(|(id, _)| (*partition, *id)).collect()

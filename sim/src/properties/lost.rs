@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::adapter::ReplicaView;
     use norn_engine::Ticket;
-    use norn_model::task::{Task, Tomb};
+    use norn_model::task::{Task, Tombstone};
     use norn_wire::PartitionId;
     use norn_wire::request::Acks;
     use norn_wire::response::Guarantee;
@@ -161,8 +161,8 @@ mod tests {
     fn what_is_buried_need_not_be_found() {
         let mut bench = Bench::<Lost>::new();
         bench.enqueued(1);
-        let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 1 });
-        let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(1), tomb)]) }];
+        let tombstone = Task::from_tombstone(Tombstone { state: State::Done, at_ms: 1 });
+        let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(1), tombstone)]) }];
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
         let unknown = Err(Error::new(ErrorCode::NotFound, "no such task"));
         let after = Moment { sequence: bench.now().sequence + 1, ..bench.now() };

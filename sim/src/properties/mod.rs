@@ -10,6 +10,7 @@ mod children;
 mod completion;
 mod contents;
 mod convergence;
+mod dead_letters;
 mod dependencies;
 mod durability;
 mod earned;
@@ -21,7 +22,6 @@ mod groups;
 mod known;
 mod leaders;
 mod lending;
-mod letters;
 mod limits;
 mod logs;
 mod lost;
@@ -87,7 +87,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
         Box::<children::Children>::default(),
-        Box::<letters::Letters>::default(),
+        Box::<dead_letters::DeadLetters>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<purged::Purged>::default(),
         Box::<durability::Durability>::default(),

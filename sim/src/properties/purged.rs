@@ -24,7 +24,7 @@ fn sets_retention(change: &ClusterChange) -> bool {
 
 impl Purged {
     fn task(&mut self, id: TaskId, task: &Task) -> Result<(), String> {
-        if task.tomb.is_some() {
+        if task.tombstone.is_some() {
             let is_early = self.retains && !self.purged.contains(&id);
             return if is_early { Err(format!("task {id} is buried, and nobody purged it")) } else { Ok(()) };
         }
@@ -83,7 +83,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use norn_engine::Ticket;
-    use norn_model::task::{Cancel, Tomb};
+    use norn_model::task::{Cancel, Tombstone};
     use norn_wire::response::State;
     use norn_wire::{Acks, PartitionId};
     use std::sync::Arc;
@@ -103,8 +103,8 @@ mod tests {
         Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 })
     }
 
-    fn tomb() -> Task {
-        Task::from_tomb(Tomb { state: State::Cancelled, at_ms: 1 })
+    fn tombstone() -> Task {
+        Task::from_tombstone(Tombstone { state: State::Cancelled, at_ms: 1 })
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
             if purges {
                 appends(&mut bench, Task::from_purge()).unwrap();
             }
-            assert_eq!(appends(&mut bench, tomb()).is_ok(), holds, "{retains} {leaps} {asks} {purges}");
+            assert_eq!(appends(&mut bench, tombstone()).is_ok(), holds, "{retains} {leaps} {asks} {purges}");
         }
     }
 }

@@ -137,7 +137,7 @@ impl Property for Schedules {
                                 self.learned(moment, id, spec)?;
                             }
                         }
-                        Record::Ops { partition: PartitionId::ROOT, after, ops } => {
+                        Record::Ops { partition: PartitionId::METADATA, after, ops } => {
                             for op in ops {
                                 let Op::Schedules(operation) = &**op else { continue };
                                 match operation {
@@ -187,7 +187,7 @@ mod tests {
     fn decided(bench: &mut Bench<Schedules>, operation: Operation) -> Result<(), String> {
         let ops = vec![Arc::new(Op::Schedules(operation))];
         let after = Viewstamp { epoch: 1, length: 0 };
-        appended(bench, &[Record::Ops { partition: PartitionId::ROOT, after, ops }])
+        appended(bench, &[Record::Ops { partition: PartitionId::METADATA, after, ops }])
     }
 
     fn stored(bench: &mut Bench<Schedules>, ordinal: u32, tick_ms: u64) -> Result<(), String> {

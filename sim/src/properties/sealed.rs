@@ -28,7 +28,7 @@ pub struct Sealed {
 
 impl Sealed {
     fn fact(&mut self, id: TaskId, task: &Task) -> Result<(), String> {
-        if task.tomb.is_some() {
+        if task.tombstone.is_some() {
             self.buried.insert(id);
         }
         let Some(seal) = task.facts.as_ref().and_then(|facts| facts.seal) else { return Ok(()) };
@@ -69,7 +69,7 @@ impl Sealed {
 
     /// Checks that what is left of a task is what was answered.
     fn settled(&self, id: &TaskId, task: &Task) -> Result<(), String> {
-        let Some((token, result)) = self.told.get(id).filter(|_| task.tomb.is_none()) else { return Ok(()) };
+        let Some((token, result)) = self.told.get(id).filter(|_| task.tombstone.is_none()) else { return Ok(()) };
         let winner = task.facts.as_ref().and_then(|facts| facts.winner());
         match winner {
             Some((winner, completed)) if winner == token && completed.result == result.clone().map(Blob::from) => {

@@ -71,7 +71,7 @@ impl Property for Watching {
             Happening::Settled { stores } => {
                 let tasks = stores.iter().flat_map(|store| &store.tasks);
                 // An ending is not due where no replica knows which queue its task is in.
-                let is_told = |task: &Task| task.ended().is_some() && (task.spec.is_some() || task.tomb.is_some());
+                let is_told = |task: &Task| task.ended().is_some() && (task.spec.is_some() || task.tombstone.is_some());
                 let ended = tasks.filter(|(_, task)| is_told(task)).map(|(id, _)| *id).collect();
                 self.settled = Some((moment, ended));
             }

@@ -3,7 +3,7 @@
 use super::samples::{
     NODE, PARTITION, TOKEN, VIEWSTAMP, claim, granted, id, items, keyed, operations, queue, roster, watch_event,
 };
-use norn_model::claim_table::table::Table;
+use norn_model::claim_table::table::ClaimTable;
 use norn_model::cohort::{Change, Cohort, Seat, Told};
 use norn_model::message::{
     AntiEntropy, Claiming, DiskWord, Election, Forwarding, GarbageCollection, Handoff, Head, Heartbeat, Known, Level,
@@ -11,7 +11,7 @@ use norn_model::message::{
     Replication, Step, WantPart, WatchAt, WatchTold, Workflow,
 };
 use norn_model::replica::DoneFlag;
-use norn_model::task::{Settled, Task, Tomb};
+use norn_model::task::{Settled, Task, Tombstone};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_model::wound::Wound;
 use norn_wire::group::MemberOf;
@@ -65,7 +65,7 @@ fn watch_told() -> WatchTold {
 
 fn known() -> Known {
     let task = Task::from_spec(Arc::new(super::samples::spec()));
-    Known { task, cell: None, viewstamp: VIEWSTAMP, at: VIEWSTAMP, told: Some(told()), holes: true, lost: None }
+    Known { task, entry: None, viewstamp: VIEWSTAMP, at: VIEWSTAMP, told: Some(told()), holes: true, lost: None }
 }
 
 /// At least one message of each kind.
@@ -97,7 +97,7 @@ fn peering() -> Vec<Peering> {
 }
 
 fn election() -> Vec<Election> {
-    let table = Arc::new(Table::new(vec![REPLICA]));
+    let table = Arc::new(ClaimTable::new(vec![REPLICA]));
     let lost = vec![NODE];
     vec![
         Election::PreVote { partition: PARTITION, epoch: 6, viewstamp: VIEWSTAMP },
@@ -120,7 +120,7 @@ fn election() -> Vec<Election> {
 }
 
 fn replication() -> Vec<Replication> {
-    let table = Arc::new(Table::new(vec![REPLICA]));
+    let table = Arc::new(ClaimTable::new(vec![REPLICA]));
     let done = vec![DoneFlag { id: id(0), token: TOKEN, ending: Task::default() }];
     let installed = Some(table.clone());
     vec![
@@ -202,7 +202,7 @@ fn query() -> Vec<Query> {
         at: VIEWSTAMP,
         leads: true,
         queues: vec![(queue(), [1, 2, 3, 4, 5, 6])],
-        permits: vec![(queue(), 20)],
+        rate_tokens: vec![(queue(), 20)],
     };
     let tasks = vec![(id(0), known())];
     vec![
@@ -268,11 +268,11 @@ fn handoff() -> Vec<Handoff> {
 
 fn garbage_collection() -> Vec<GarbageCollection> {
     let compared = vec![(id(0), 1 << 100)];
-    let tombs = Arc::new(vec![(id(0), Tomb { state: State::Done, at_ms: 7 })]);
+    let tombstones = Arc::new(vec![(id(0), Tombstone { state: State::Done, at_ms: 7 })]);
     vec![
         GarbageCollection::Compare { partition: PARTITION, epoch: 3, number: 2, items: compared },
         GarbageCollection::Compared { partition: PARTITION, epoch: 3, number: 2, replica: REPLICA, same: vec![id(0)] },
-        GarbageCollection::Tombs { partition: PARTITION, epoch: 3, number: 2, items: tombs },
+        GarbageCollection::Tombs { partition: PARTITION, epoch: 3, number: 2, items: tombstones },
         GarbageCollection::Buried { partition: PARTITION, epoch: 3, number: 2, replica: REPLICA, log: LOG },
         GarbageCollection::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
         GarbageCollection::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },

@@ -4,7 +4,7 @@ use super::messages::peer_messages;
 use super::{Bounded, pack, start};
 use norn_model::claim_table::ledger::Decided;
 use norn_model::claim_table::levels;
-use norn_model::claim_table::table::{Op, Quota, Table};
+use norn_model::claim_table::table::{ClaimTable, Op, SlotQuota};
 use norn_model::record::Record;
 use norn_model::schedules;
 use norn_model::schedules::Schedules;
@@ -231,7 +231,11 @@ pub(super) fn operations() -> Vec<Arc<Op>> {
         Arc::new(Op::Placed { ids: vec![id(1)] }),
         Arc::new(Op::Decide { id: id(2), decided: Arc::new(decided()) }),
         Arc::new(Op::Made { id: id(2) }),
-        Arc::new(Op::Quota { queue: queue(), partition: PARTITION, quota: Quota { count: 3, epoch: 2, ask: 9 } }),
+        Arc::new(Op::SlotQuota {
+            queue: queue(),
+            partition: PARTITION,
+            slot_quota: SlotQuota { count: 3, epoch: 2, ask: 9 },
+        }),
         Arc::new(Op::Level { queue: queue(), level: Some(levels::Level { millionths: 1_250_000, given: 2 }) }),
     ]
 }
@@ -242,12 +246,12 @@ pub fn records() -> Vec<Record> {
     vec![
         Record::Boot { count: 1 },
         Record::Genesis(Arc::new(genesis())),
-        Record::Mark { time_ms: 1_700_000_010_000, sessions: 1_024 },
+        Record::HighWaterMark { time_ms: 1_700_000_010_000, sessions: 1_024 },
         Record::Vote { partition: PARTITION, promised: 5, voted_for: Some(replica) },
         Record::Install {
             partition: PARTITION,
             viewstamp: VIEWSTAMP,
-            table: Some(Arc::new(Table::new(vec![replica]))),
+            table: Some(Arc::new(ClaimTable::new(vec![replica]))),
         },
         Record::Ops { partition: PARTITION, after: VIEWSTAMP, ops: operations() },
         Record::Facts { partition: PARTITION, items: items() },

@@ -5,7 +5,7 @@ use super::{CLIENTS, Host, Play};
 use crate::wait::PATIENCE;
 use norn_client::session::Call;
 use norn_model::config::Mutant;
-use norn_sim::{Conditions, Cue, Keep, Stage};
+use norn_sim::{Conditions, Keep, ScriptCall, ScriptHost};
 use norn_wire::request::{Claim, Request};
 use norn_wire::{Error, Response};
 use std::cell::RefCell;
@@ -22,22 +22,22 @@ const SPREAD_CALM: Duration = Duration::from_secs(2);
 
 /// The simulator's stage as a host of scenes.
 pub struct Simulated {
-    stage: RefCell<Stage>,
+    script_host: RefCell<ScriptHost>,
     conditions: Conditions,
 }
 
 impl Simulated {
     /// The stage of a seed.
     pub fn new(seed: u64, conditions: Conditions, keep: Keep) -> Rc<Simulated> {
-        let stage = RefCell::new(Stage::new(seed, conditions, CLIENTS, keep, None));
-        Rc::new(Simulated { stage, conditions })
+        let script_host = RefCell::new(ScriptHost::new(seed, conditions, CLIENTS, keep, None));
+        Rc::new(Simulated { script_host, conditions })
     }
 
     /// A calm stage whose nodes have a planted bug, without the simulator's checks: only the scenes may find the bug.
     pub fn with_bug(seed: u64, bug: Mutant) -> Rc<Simulated> {
-        let mut stage = Stage::new(seed, Conditions::Calm, CLIENTS, Keep::Tail, Some(bug));
-        stage.close_eyes();
-        Rc::new(Simulated { stage: RefCell::new(stage), conditions: Conditions::Calm })
+        let mut script_host = ScriptHost::new(seed, Conditions::Calm, CLIENTS, Keep::Tail, Some(bug));
+        script_host.close_eyes();
+        Rc::new(Simulated { script_host: RefCell::new(script_host), conditions: Conditions::Calm })
     }
 
     /// Plays these scenes at the same time until all have ended. Then cancels all open tasks, stops injecting faults, and requires
@@ -45,7 +45,7 @@ impl Simulated {
     pub fn play(self: &Rc<Self>, plays: &[Play]) {
         self.play_at_once(plays);
         self.run(Scene::new("the end", self.clone()).clear());
-        self.stage.borrow_mut().settle();
+        self.script_host.borrow_mut().settle();
     }
 
     fn play_at_once(self: &Rc<Self>, plays: &[Play]) {
@@ -68,34 +68,34 @@ impl Simulated {
             if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
                 return done;
             }
-            self.stage.borrow_mut().step();
+            self.script_host.borrow_mut().step();
         }
     }
 
     /// The trace, line by line, as far as it is kept.
     pub fn text(&self) -> String {
-        self.stage.borrow().lines().collect::<Vec<_>>().join("\n")
+        self.script_host.borrow().lines().collect::<Vec<_>>().join("\n")
     }
 
     /// Hash of the whole trace.
     pub fn trace_hash(&self) -> u128 {
-        self.stage.borrow().trace_hash()
+        self.script_host.borrow().trace_hash()
     }
 }
 
 /// A call that waits for its answer. Dropping it gives the call up.
 struct Waiting<'a> {
-    stage: &'a RefCell<Stage>,
-    cue: Option<Cue>,
+    script_host: &'a RefCell<ScriptHost>,
+    script_call: Option<ScriptCall>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         // After a scene has failed the stage may still be borrowed; it must not be stepped further.
-        if let Some(cue) = self.cue
-            && let Ok(mut stage) = self.stage.try_borrow_mut()
+        if let Some(script_call) = self.script_call
+            && let Ok(mut script_host) = self.script_host.try_borrow_mut()
         {
-            stage.give_up(cue);
+            script_host.give_up(script_call);
         }
     }
 }
@@ -113,20 +113,21 @@ fn wait(call: &Call) -> Duration {
 impl Host for Simulated {
     async fn call(&self, client: usize, call: Call, patience: Duration) -> Result<Response, Error> {
         let patience = patience + wait(&call);
-        let cue = self.stage.borrow_mut().submit(client, call, patience);
-        let mut waiting = Waiting { stage: &self.stage, cue: Some(cue) };
-        let answer = poll_fn(|_| self.stage.borrow_mut().answer(cue).map_or(Poll::Pending, Poll::Ready)).await;
-        waiting.cue = None;
+        let script_call = self.script_host.borrow_mut().submit(client, call, patience);
+        let mut waiting = Waiting { script_host: &self.script_host, script_call: Some(script_call) };
+        let answer =
+            poll_fn(|_| self.script_host.borrow_mut().answer(script_call).map_or(Poll::Pending, Poll::Ready)).await;
+        waiting.script_call = None;
         answer
     }
 
     fn now(&self) -> Duration {
-        self.stage.borrow().now()
+        self.script_host.borrow().now()
     }
 
     async fn pass(&self, length: Duration) {
         let end = self.now() + length;
-        self.stage.borrow_mut().ring_at(end);
+        self.script_host.borrow_mut().ring_at(end);
         poll_fn(|_| if self.now() >= end { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
@@ -147,10 +148,10 @@ impl Host for Simulated {
     }
 
     fn kill(&self, node: usize) {
-        self.stage.borrow_mut().kill(node);
+        self.script_host.borrow_mut().kill(node);
     }
 
     fn restart(&self, node: usize) {
-        self.stage.borrow_mut().restart(node);
+        self.script_host.borrow_mut().restart(node);
     }
 }

@@ -9,7 +9,7 @@ use norn_client::session::Draft;
 use norn_tests::cluster::all_tasks;
 use norn_tests::wait::eventually;
 use norn_tests::workers::drained;
-use norn_tests::{Cluster, Habits, Ledger, Workers};
+use norn_tests::{Cluster, Ledger, WorkerBehaviour, Workers};
 use norn_wire::response::{NodeView, PartitionView};
 use norn_wire::{Acks, QueueName};
 use std::sync::Arc;
@@ -50,8 +50,9 @@ struct Load {
 impl Load {
     fn new() -> Arc<Load> {
         let wait = Duration::from_secs(1);
-        let habits = Habits { queues: queues(), lease: LEASE, wait, claim_max: CLAIM_MAX, timeout: CALL_TIMEOUT };
-        Arc::new(Load { workers: Workers::new(habits), allowed: Semaphore::new(0) })
+        let behaviour =
+            WorkerBehaviour { queues: queues(), lease: LEASE, wait, claim_max: CLAIM_MAX, timeout: CALL_TIMEOUT };
+        Arc::new(Load { workers: Workers::new(behaviour), allowed: Semaphore::new(0) })
     }
 
     fn ledger(&self) -> &Ledger {

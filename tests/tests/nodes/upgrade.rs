@@ -13,7 +13,7 @@ use norn_client::session::Draft;
 use norn_tests::cluster::all_tasks;
 use norn_tests::wait::{PATIENCE, eventually, eventually_or, moment};
 use norn_tests::workers::drained;
-use norn_tests::{Cluster, ClusterOptions, Habits, Ledger, Workers};
+use norn_tests::{Cluster, ClusterOptions, Ledger, WorkerBehaviour, Workers};
 use norn_wire::{Acks, QueueName, Versions};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -116,10 +116,10 @@ impl Upgrade {
         let (program, settings) = (old(), vec![COMPACT.to_owned()]);
         let cluster = Cluster::start_with(ClusterOptions { nodes: NODES, program, settings, ..Default::default() });
         let wait = Duration::from_secs(1);
-        let habits = Habits { queues: queues(), lease: LEASE, wait, claim_max: 10, timeout: CALL_TIMEOUT };
+        let behaviour = WorkerBehaviour { queues: queues(), lease: LEASE, wait, claim_max: 10, timeout: CALL_TIMEOUT };
         let mut upgrade = Upgrade {
             cluster,
-            workers: Workers::new(habits),
+            workers: Workers::new(behaviour),
             producing: Arc::new(AtomicBool::new(true)),
             producers: JoinSet::new(),
             working: JoinSet::new(),

@@ -34,10 +34,10 @@ const MODEL: &str = "node/model/src/";
 const LAYERS: [&[&str]; 9] = [
     &["host", "limits", "time", "viewstamp"],
     &["config", "ring", "rules", "schedules", "task"],
-    &["clocks", "root", "wound"],
+    &["clocks", "metadata", "wound"],
     &["cohort"],
     &["claim_table"],
-    &["register"],
+    &["consensus"],
     &["replica"],
     &["message", "record"],
     &["snapshot"],
@@ -261,7 +261,7 @@ fn an_import_that_climbs_is_noticed() {
     }
     assert_eq!(complaints("ring.rs", "use crate::task;").len(), 1, "of one layer");
     assert_eq!(complaints("else.rs", "use std::fmt;"), ["node/model/src/else.rs has no layer"]);
-    assert_eq!(complaints("register.rs", "use crate::cohort::Cohort;\nuse norn_wire::TaskId;"), [""; 0]);
+    assert_eq!(complaints("consensus.rs", "use crate::cohort::Cohort;\nuse norn_wire::TaskId;"), [""; 0]);
 }
 
 /// Dependencies that the manifest of a crate names, those of its tests apart.

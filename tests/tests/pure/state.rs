@@ -23,7 +23,7 @@ const SHARED: [&str; 21] = [
     "genesis",
     "roster",
     "partitions",
-    "mint",
+    "id_allocator",
     "asks",
     "stirred",
     "led",

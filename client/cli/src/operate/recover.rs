@@ -252,7 +252,7 @@ impl RecoverArguments {
                 .spare(&["OF", "CLAIMS"]);
             for ((node, left, cohort), remnants) in groups {
                 let sum = |what: fn(&Remnant) -> u64| remnants.iter().map(|remnant| what(remnant)).sum::<u64>();
-                let root = remnants.iter().any(|remnant| remnant.partition == PartitionId::ROOT);
+                let root = remnants.iter().any(|remnant| remnant.partition == PartitionId::METADATA);
                 table.add_row([
                     Cell::new(nodes.name(node)),
                     Cell::new(nodes.names(left)),

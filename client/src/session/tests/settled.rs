@@ -1,7 +1,7 @@
 //! Times and ids: fixed once, and never decreasing.
 
 use super::*;
-use crate::session::mint::Mint;
+use crate::session::id_generator::IdGenerator;
 use norn_wire::group::MemberOf;
 use norn_wire::limits;
 use proptest::prelude::*;
@@ -114,10 +114,10 @@ fn ids_of_a_batch_ascend_and_share_a_tag_by_the_hundred() {
 
 #[test]
 fn a_counter_that_wraps_moves_the_time() {
-    let mut mint = Mint::starting_at(u32::MAX - 2);
+    let mut id_generator = IdGenerator::starting_at(u32::MAX - 2);
     let Response::Welcome(hello) = welcome(SERVER_MS, 5) else { panic!() };
-    mint.welcome(0, &hello);
-    let minted: Vec<TaskId> = (0..5).map(|_| mint.mint(0, 1)).collect();
+    id_generator.welcome(0, &hello);
+    let minted: Vec<TaskId> = (0..5).map(|_| id_generator.generate(0, 1)).collect();
     assert!(minted.is_sorted_by(|left, right| left < right), "{minted:?}");
     assert_eq!((minted[1].time_ms(), minted[2].time_ms()), (SERVER_MS, SERVER_MS + 1));
 }
@@ -131,17 +131,17 @@ proptest! {
         steps in proptest::collection::vec((0u64..5_000_000, proptest::option::of(0u64..10_000)), 1..100),
         counter in any::<u32>(),
     ) {
-        let mut mint = Mint::starting_at(counter);
+        let mut id_generator = IdGenerator::starting_at(counter);
         let mut now_us = 0;
         let mut last = TaskId::MIN;
         for (elapsed_us, welcomed) in std::iter::once((0, Some(5_000))).chain(steps) {
             now_us += elapsed_us;
             if let Some(offset_ms) = welcomed {
                 let Response::Welcome(hello) = welcome(SERVER_MS + offset_ms, offset_ms) else { panic!() };
-                mint.welcome(now_us, &hello);
-                prop_assert!(mint.server_time_ms(now_us).unwrap() >= hello.time_ms);
+                id_generator.welcome(now_us, &hello);
+                prop_assert!(id_generator.server_time_ms(now_us).unwrap() >= hello.time_ms);
             }
-            let id = mint.mint(now_us, 3);
+            let id = id_generator.generate(now_us, 3);
             prop_assert!(id > last);
             last = id;
         }

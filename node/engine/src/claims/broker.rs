@@ -28,9 +28,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Probes of one call before it stops chasing heads that other calls take first.
 const PROBES_MAX: u32 = 10;
 /// Fruitless wake-ups before a call rests: other calls take the work first, or it cannot be granted.
-const VAIN_MAX: u32 = 4;
+const FRUITLESS_WAKEUPS_MAX: u32 = 4;
 /// Rest of such a call before it looks for work again.
-const VAIN_REST_MS: u64 = 20;
+const FRUITLESS_REST_MS: u64 = 20;
 /// Most abandoned questions that are remembered, so that what their late answers bring is given back.
 const ABANDONED_MAX: usize = 10_000;
 /// Most answered questions that are remembered.
@@ -86,7 +86,7 @@ struct Call {
     probes: u32,
     probed_empty: bool,
     /// Wake-ups since the call last rested.
-    vain: u32,
+    fruitless_wakeups: u32,
     /// When this call was last held back so that calls of live clients go first.
     held_back_us: Option<u64>,
     look_first: bool,
@@ -256,7 +256,7 @@ impl Node {
                 tried: BTreeSet::new(),
                 probes: 0,
                 probed_empty: false,
-                vain: 0,
+                fruitless_wakeups: 0,
                 held_back_us: None,
                 // Not every node may have announced its heads of these queues to this node yet.
                 look_first,
@@ -267,7 +267,7 @@ impl Node {
         );
         let claim = &self.claims.broker.calls[&call].claim;
         if claim.depends.is_empty() && claim.session.is_none() {
-            self.pursue(call);
+            self.advance_claim(call);
         } else {
             self.check_depends(call);
         }
@@ -286,7 +286,7 @@ impl Node {
     }
 
     /// Takes the next step of a call.
-    fn pursue(&mut self, number: u64) {
+    fn advance_claim(&mut self, number: u64) {
         let now_us = self.now.mono_us;
         let Some(call) = self.claims.broker.calls.get_mut(&number) else { return };
         if !matches!(call.phase, Phase::Idle) {
@@ -310,7 +310,7 @@ impl Node {
                 self.finish_claim(number);
             } else if !call.probed_empty {
                 self.probe(number);
-            } else if waits && call.vain >= VAIN_MAX {
+            } else if waits && call.fruitless_wakeups >= FRUITLESS_WAKEUPS_MAX {
                 self.rest(number);
             } else if waits && self.claims.broker.parked_count < WAITERS_MAX {
                 self.park(number);
@@ -419,7 +419,7 @@ impl Node {
         } else {
             self.recall_also(number, partitions);
         }
-        self.pursue(number);
+        self.advance_claim(number);
     }
 
     /// Asks every reachable node for its heads.
@@ -487,7 +487,7 @@ impl Node {
             return;
         }
         call.phase = Phase::Idle;
-        self.pursue(number);
+        self.advance_claim(number);
     }
 
     pub(crate) fn on_claim_timer(&mut self, number: u64) {
@@ -510,7 +510,7 @@ impl Node {
                     let claim = self.claims.broker.calls[&number].claim.clone();
                     self.abandon(ask, node, recall, &claim);
                     self.do_without(number, node, recall);
-                    self.pursue(number);
+                    self.advance_claim(number);
                     return;
                 }
             }
@@ -528,7 +528,7 @@ impl Node {
             }
             Phase::Pausing => {
                 call.phase = Phase::Idle;
-                self.pursue(number);
+                self.advance_claim(number);
                 return;
             }
             Phase::Idle | Phase::Parked | Phase::Checking { .. } | Phase::Told { .. } => return,
@@ -539,10 +539,10 @@ impl Node {
     /// Pauses a call for a moment, after fruitless wake-ups.
     fn rest(&mut self, number: u64) {
         let call = self.claims.broker.calls.get_mut(&number).expect("under way");
-        call.vain = 0;
+        call.fruitless_wakeups = 0;
         call.tried.clear();
         call.phase = Phase::Pausing;
-        self.timers.set(Key::Claim(number), self.now.mono_after_ms(VAIN_REST_MS));
+        self.timers.set(Key::Claim(number), self.now.mono_after_ms(FRUITLESS_REST_MS));
     }
 
     /// Parks a call, and announces to all nodes that this node waits for its queues.
@@ -568,7 +568,7 @@ impl Node {
             return self.set_park_timer(number);
         }
         self.claims.broker.unpark(number);
-        self.pursue(number);
+        self.advance_claim(number);
     }
 
     /// A node announces work: wakes as many of the parked calls as it has tasks, to look there.

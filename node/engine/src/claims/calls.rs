@@ -4,11 +4,11 @@
 use crate::Node;
 use crate::event::ClientId;
 use crate::write_read::{Ask, ForwardAsk};
-use norn_model::claim_table::table::{Cell, CellState, Op};
+use norn_model::claim_table::table::{ClaimEntry, ClaimState, Op};
 use norn_model::config::mutant;
-use norn_model::limits::CELLS_WITH_REASONS_MAX;
+use norn_model::consensus::Waiting;
+use norn_model::limits::CLAIM_ENTRIES_WITH_REASONS_MAX;
 use norn_model::message::{AntiEntropy, Forwarding};
-use norn_model::register::Waiting;
 use norn_model::replica::Overtaken;
 use norn_model::task::{PastClaim, claim_end, is_reason};
 use norn_wire::error::{Error, ErrorCode};
@@ -199,14 +199,14 @@ impl Node {
     }
 
     /// The claim that a call is about, if this node leads and the token is the current one.
-    fn current(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
+    fn current(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &ClaimEntry), Error> {
         let partition = self.partition_of(id);
         if !self.may_append(partition) {
             return Err(Error::unavailable("the partition's leader has moved; ask again").about(*id));
         }
         let replica = &self.partitions[&partition];
         let unknown = replica.store.task(id).is_none_or(|task| task.spec.is_none());
-        let Some(cell) = replica.register.cell(id) else {
+        let Some(entry) = replica.consensus.claim_entry(id) else {
             return Err(if replica.store.ended(id) {
                 Error::new(ErrorCode::Ended, "the task has ended").about(*id)
             } else if unknown {
@@ -215,27 +215,28 @@ impl Node {
                 Error::new(ErrorCode::Superseded, "the task is not claimed under this token").about(*id)
             });
         };
-        if cell.token != token {
-            let message = format!("token {token} is not the current one: the latest claim is {}", cell.token);
+        if entry.token != token {
+            let message = format!("token {token} is not the current one: the latest claim is {}", entry.token);
             return Err(Error::new(ErrorCode::Superseded, message).about(*id));
         }
-        Ok((partition, cell))
+        Ok((partition, entry))
     }
 
     /// As [`Node::current`], if the claim is also held and the task has not ended.
-    pub(crate) fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
-        let (partition, cell) = self.current(id, token)?;
-        if self.partitions[&partition].register.table.ledger.is_locked(id) && !mutant!(self.config, TransactionUnlocked)
+    pub(crate) fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &ClaimEntry), Error> {
+        let (partition, entry) = self.current(id, token)?;
+        if self.partitions[&partition].consensus.table.ledger.is_locked(id)
+            && !mutant!(self.config, TransactionUnlocked)
         {
             return Err(Error::unavailable("the task is just being changed; ask again").about(*id));
         }
-        if self.partitions[&partition].store.ended(id) || cell.state.is_final() {
+        if self.partitions[&partition].store.ended(id) || entry.state.is_final() {
             return Err(Error::new(ErrorCode::Ended, "the task has ended").about(*id));
         }
-        if cell.state != CellState::Held {
-            return Err(Error::new(ErrorCode::Superseded, over(cell)).about(*id));
+        if entry.state != ClaimState::Held {
+            return Err(Error::new(ErrorCode::Superseded, over(entry)).about(*id));
         }
-        Ok((partition, cell))
+        Ok((partition, entry))
     }
 
     /// Refuses to prolong the claim of a task with a key once another task with the key has had its turn. `turns` are the keys of the
@@ -247,13 +248,13 @@ impl Node {
             return Ok(());
         }
         let refusal = |code, message: &str| Err(Error::new(code, message).about(*id));
-        if key.is_none() && replica.register.has_run_out(id) {
+        if key.is_none() && replica.consensus.has_run_out(id) {
             let message = "the lease ran out, and the leader does not know of which task; try again";
             return Err(Error::unavailable(message).about(*id));
         }
         match replica.overtaken(id) {
             // Of several expired claims with a key of which none is held, one may be prolonged.
-            None if key.is_none_or(|key| !replica.register.has_run_out(id) || turns.insert(key)) => Ok(()),
+            None if key.is_none_or(|key| !replica.consensus.has_run_out(id) || turns.insert(key)) => Ok(()),
             Some(Overtaken::Perhaps) => {
                 refusal(ErrorCode::Unavailable, "the leader does not know yet what is held; try again")
             }
@@ -284,7 +285,7 @@ impl Node {
         let mut by_partition: BTreeMap<PartitionId, Vec<(usize, u64)>> = BTreeMap::new();
         let mut turns = Turns::default();
         for (place, (id, token)) in items.iter().enumerate() {
-            let held = self.held(id, *token).map(|(partition, cell)| (partition, cell.lease_ms));
+            let held = self.held(id, *token).map(|(partition, entry)| (partition, entry.lease_ms));
             let held = held.and_then(|held| self.check_turn(id, &mut turns).map(|()| held));
             // The queue's policy bounds the lease.
             let known = |node: &mut Node, (partition, had_ms): (PartitionId, u64)| {
@@ -348,7 +349,7 @@ impl Node {
             return self.repeat(call, &id);
         }
         // The task and its queue decide how often it is tried, and after which pause.
-        let held = self.held(&id, token).map(|(partition, cell)| (partition, cell.attempt));
+        let held = self.held(&id, token).map(|(partition, entry)| (partition, entry.attempt));
         let attempt = match held {
             Ok((partition, attempt)) if !invalid => match self.check_known(partition, &id) {
                 Ok(()) => attempt,
@@ -373,8 +374,8 @@ impl Node {
 
     /// The part of a failure's reason that is kept: nothing if the entries of the table are too many for a message.
     pub(crate) fn kept_reason<'a>(&self, partition: PartitionId, reason: &'a str) -> &'a str {
-        let claims = self.partitions[&partition].register.table.cells.len();
-        if claims <= CELLS_WITH_REASONS_MAX { reason } else { "" }
+        let claims = self.partitions[&partition].consensus.table.entries.len();
+        if claims <= CLAIM_ENTRIES_WITH_REASONS_MAX { reason } else { "" }
     }
 
     /// The token of a claim that ended without success and was the last attempt its task may have, with its reason and end. A claim
@@ -386,11 +387,12 @@ impl Node {
     ) -> Option<(Token, String, Option<Arc<ClaimEnd>>)> {
         let replica = &self.partitions[&partition];
         let attempts_max = self.attempts_max(partition, id);
-        let cell = replica.register.cell(id).filter(|cell| attempts_max > 0 && cell.attempt >= attempts_max)?;
-        let end = match cell.state {
-            CellState::Held if replica.register.is_lapsed(id) => Some(cell.expired()),
-            CellState::Released { .. } | CellState::Void => cell.last_attempt(),
-            CellState::Held | CellState::Dead { .. } | CellState::Sealed { .. } => return None,
+        let entry =
+            replica.consensus.claim_entry(id).filter(|entry| attempts_max > 0 && entry.attempt >= attempts_max)?;
+        let end = match entry.state {
+            ClaimState::Held if replica.consensus.is_lapsed(id) => Some(entry.expired()),
+            ClaimState::Released { .. } | ClaimState::Void => entry.last_attempt(),
+            ClaimState::Held | ClaimState::Dead { .. } | ClaimState::Sealed { .. } => return None,
         };
         let why = end.as_ref().and_then(|end| end.reason.as_deref());
         let reason = match (&end, why) {
@@ -399,8 +401,8 @@ impl Node {
             (_, why) => death(why.unwrap_or_default(), false),
         };
         // The entry's own end: `end` is the end of the attempt, which may be of an earlier claim.
-        let own = if cell.state == CellState::Held { end } else { cell.end().cloned() };
-        Some((cell.token, reason, own))
+        let own = if entry.state == ClaimState::Held { end } else { entry.end().cloned() };
+        Some((entry.token, reason, own))
     }
 
     /// Gives a task up for good.
@@ -435,15 +437,15 @@ impl Node {
             let is_death = facts.cancel.as_ref().is_some_and(|cancel| cancel.dead && cancel.reason == death);
             is_past(&facts.claims) || died && is_latest && is_death
         });
-        let of_cell = replica.register.cell(id).is_some_and(|cell| match &cell.state {
-            _ if cell.token != token => is_past(&cell.past),
-            CellState::Released { end: Some(end), .. } => says(end),
+        let of_entry = replica.consensus.claim_entry(id).is_some_and(|entry| match &entry.state {
+            _ if entry.token != token => is_past(&entry.past),
+            ClaimState::Released { end: Some(end), .. } => says(end),
             // Logs of earlier versions do not record how it ended.
-            CellState::Released { end: None, .. } => outcome != ClaimOutcome::GivenUp,
-            CellState::Dead { reason, end, .. } => end.as_deref().is_some_and(says) || died && **reason == *death,
-            CellState::Held | CellState::Void | CellState::Sealed { .. } => false,
+            ClaimState::Released { end: None, .. } => outcome != ClaimOutcome::GivenUp,
+            ClaimState::Dead { reason, end, .. } => end.as_deref().is_some_and(says) || died && **reason == *death,
+            ClaimState::Held | ClaimState::Void | ClaimState::Sealed { .. } => false,
         });
-        of_facts || of_cell
+        of_facts || of_entry
     }
 
     /// Answers a repeated call like the first one: the change is made, perhaps by an operation that has yet to commit.
@@ -455,8 +457,9 @@ impl Node {
     /// Whether a task that has not ended was given back under the current token.
     pub(crate) fn waits(&self, id: &TaskId, token: Token) -> bool {
         // The end of a session is final.
-        let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. }) && cell.session.is_none();
-        let found = self.current(id, token).is_ok_and(|(_, cell)| released(cell));
+        let released =
+            |entry: &ClaimEntry| matches!(entry.state, ClaimState::Released { .. }) && entry.session.is_none();
+        let found = self.current(id, token).is_ok_and(|(_, entry)| released(entry));
         found && !self.partitions[&self.partition_of(id)].store.ended(id)
     }
 
@@ -477,13 +480,13 @@ impl Node {
     /// Answers once everything appended so far in the task's partition is committed.
     fn decide_after_commit(&mut self, call: u64, id: &TaskId) {
         let partition = self.partition_of(id);
-        let register = &mut self.partitions.get_mut(&partition).expect("held there").register;
-        let (length, commit) = (register.viewstamp.length, register.commit);
+        let consensus = &mut self.partitions.get_mut(&partition).expect("held there").consensus;
+        let (length, commit) = (consensus.viewstamp.length, consensus.commit);
         assert!(commit <= length, "the commit index is ahead of the operations it covers");
         if commit == length {
             return self.decide(call, 0, Ok(0));
         }
-        let leading = register.leading_mut().expect("it leads");
+        let leading = consensus.leading_mut().expect("it leads");
         leading.waiting.push_back((length, Waiting::Call { call, slots: vec![(0, 0)] }));
     }
 
@@ -524,9 +527,9 @@ fn death(reason: &str, invalid: bool) -> String {
 }
 
 /// How a claim ended that is not held any more, for its worker.
-fn over(cell: &Cell) -> &'static str {
-    match (&cell.state, cell.end().map(|end| (end.outcome, end.reason.is_some()))) {
-        (CellState::Void, _) => "the claim is over: its client did not confirm it in time",
+fn over(entry: &ClaimEntry) -> &'static str {
+    match (&entry.state, entry.end().map(|end| (end.outcome, end.reason.is_some()))) {
+        (ClaimState::Void, _) => "the claim is over: its client did not confirm it in time",
         (_, Some((ClaimOutcome::Failed, _))) => "the claim is over: its attempt was reported as failed",
         // A session gives a reason.
         (_, Some((ClaimOutcome::Expired | ClaimOutcome::Released, true))) => "the claim is over: its session ended",

@@ -9,17 +9,17 @@ pub mod voids;
 pub use self::questions::Grants;
 use self::questions::{Session, Tellable};
 use super::broker::Grant;
-use super::spent::Cost;
+use super::grant_costs::Cost;
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use norn_model::claim_table::table::{CellState, Ended, Op};
+use norn_model::claim_table::table::{ClaimState, Ended, Op};
 use norn_model::config::mutant;
+use norn_model::consensus::Waiting;
 use norn_model::limits::{
-    CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
+    CLAIM_BYTES_MAX, CLAIM_ENTRIES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
 };
 use norn_model::message::{AntiEntropy, Claiming};
-use norn_model::register::Waiting;
 use norn_model::replica::index::Class;
 use norn_model::task::Content;
 use norn_model::viewstamp::Viewstamp;
@@ -135,9 +135,9 @@ impl Node {
             let (ids, costs): (Vec<TaskId>, Vec<Cost>) = picked.into_iter().unzip();
             self.fetch_bodies(session, partition, ids.iter().copied());
             let sealed: Vec<bool> = ids.iter().map(|id| self.needs_seal(partition, id)).collect();
-            let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
-            assert!(register.established(), "a leader grants before it is established");
-            let leading = register.leading_mut().expect("picked from led partitions");
+            let consensus = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").consensus;
+            assert!(consensus.established(), "a leader grants before it is established");
+            let leading = consensus.leading_mut().expect("picked from led partitions");
             let epoch = leading.epoch;
             let first = leading.granted + 1;
             leading.granted += ids.len() as u64;
@@ -149,7 +149,10 @@ impl Node {
             tokens.iter().zip(costs).for_each(|(grant, cost)| self.note_cost(*grant, cost));
             let (worker, granted_ms, of) = (worker.clone(), self.now.wall_ms, claim.session);
             let held = |(id, _): &(TaskId, u64)| {
-                self.partitions[&partition].register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
+                self.partitions[&partition]
+                    .consensus
+                    .claim_entry(id)
+                    .is_some_and(|entry| entry.state == ClaimState::Held)
             };
             let lapsed = items.iter().any(held);
             let op = Op::Grant { claim: claim.claim, worker, lease_ms, granted_ms, items, session: of, lapsed };
@@ -157,7 +160,7 @@ impl Node {
                 self.note_broker(session, &tokens, lease_ms);
             }
             self.wait_for(session, partition);
-            of.into_iter().for_each(|of| self.heed_session(partition, of));
+            of.into_iter().for_each(|of| self.track_session(partition, of));
             self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
         }
         count
@@ -203,17 +206,17 @@ impl Node {
             count += 1;
             let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
             self.publish_heads(partition);
-            let permit = self.use_permit(&queue).map(|ask| (queue.clone(), ask));
-            picked.entry((partition, lease_ms)).or_default().push((id, Cost { permit, turn }));
-            queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
+            let rate_token = self.use_rate_token(&queue).map(|ask| (queue.clone(), ask));
+            picked.entry((partition, lease_ms)).or_default().push((id, Cost { rate_token, turn }));
+            queues.retain(|other| *other != queue || self.rate_tokens(&queue) != Some(0));
         }
         picked
     }
 
-    /// Whether tasks of a queue are granted at all now: it is not paused, and its rate leaves permits.
+    /// Whether tasks of a queue are granted at all now: it is not paused, and its rate leaves rate tokens.
     fn is_open(&self, queue: &QueueName) -> bool {
         let paused = self.policy_of(queue).paused && !mutant!(self.config, PausedGrants);
-        !paused && self.permits(queue) != Some(0)
+        !paused && self.rate_tokens(queue) != Some(0)
     }
 
     /// Whether ready tasks of a queue in a partition would be granted.
@@ -226,16 +229,16 @@ impl Node {
     pub(crate) fn may_grant(&self, partition: PartitionId) -> bool {
         self.may_renew(partition)
             && !self.stopping
-            && partition != PartitionId::ROOT
-            && self.partitions[&partition].register.cohort.silence.is_none()
-            && self.partitions[&partition].register.table.cells.len() < CELLS_MAX
+            && partition != PartitionId::METADATA
+            && self.partitions[&partition].consensus.cohort.silence.is_none()
+            && self.partitions[&partition].consensus.table.entries.len() < CLAIM_ENTRIES_MAX
     }
 
     /// Whether claims that are already held may be granted again now.
     fn may_renew(&self, partition: PartitionId) -> bool {
-        let register = &self.partitions[&partition].register;
-        let behind = |heeded| register.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
-        self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))
+        let consensus = &self.partitions[&partition].consensus;
+        let behind = |heeded| consensus.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
+        self.may_append(partition) && consensus.leading().is_some_and(|leading| !behind(leading.heeded))
     }
 
     /// Attempts that a task has, by its own spec or its queue's policy; 0: any number.
@@ -275,7 +278,7 @@ impl Node {
     /// Adds a grant to an answer, unless its task has ended.
     fn tell(&mut self, partition: PartitionId, fresh: Option<Viewstamp>, session: u64, (id, token): &(TaskId, Token)) {
         // It stays unproven: a repeat of the call may wait for the same grant.
-        let leading = self.partitions.get(&partition).and_then(|replica| replica.register.leading());
+        let leading = self.partitions.get(&partition).and_then(|replica| replica.consensus.leading());
         let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
         let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { return };
         self.outbox.observe(Observation::Granted { id: *id, token: *token });
@@ -306,7 +309,10 @@ impl Node {
 
     fn granted_task(&self, partition: PartitionId, id: &TaskId, token: Token) -> Option<Granted> {
         let replica = &self.partitions[&partition];
-        let cell = replica.register.cell(id).filter(|cell| cell.token == token && cell.state == CellState::Held)?;
+        let entry = replica
+            .consensus
+            .claim_entry(id)
+            .filter(|entry| entry.token == token && entry.state == ClaimState::Held)?;
         let task = replica.store.task(id).filter(|task| task.ended().is_none())?;
         let spec = task.spec.as_ref()?;
         Some(Granted {
@@ -316,8 +322,8 @@ impl Node {
             payload: Vec::new(),
             priority: spec.priority,
             headers: Vec::new(),
-            attempt: cell.attempt,
-            lease_ms: cell.lease_ms,
+            attempt: entry.attempt,
+            lease_ms: entry.lease_ms,
             updates: self.log_of(task),
             grouping: spec.grouping().cloned().map(Box::new),
             group: task.group_view(),
@@ -374,8 +380,8 @@ impl Node {
         let Some(state) = self.claims.grants.sessions.get(&session) else { return };
         let claim = state.claim;
         for partition in state.partitions.clone() {
-            let register = &self.partitions[&partition].register;
-            let Some(leading) = register.leading() else { continue };
+            let consensus = &self.partitions[&partition].consensus;
+            let Some(leading) = consensus.leading() else { continue };
             let epoch = leading.epoch;
             // Grants that were found again are not taken back. Those that are taken back may still be held at a successor.
             let of_session =
@@ -387,19 +393,19 @@ impl Node {
                 | Waiting::Call { .. }
                 | Waiting::Kill { .. }
                 | Waiting::Seal(_)
-                | Waiting::Permits(_)
+                | Waiting::RateTokens(_)
                 | Waiting::Void { .. }
-                | Waiting::Quota(_)
+                | Waiting::SlotQuota(_)
                 | Waiting::Reserve { .. }
                 | Waiting::Decide { .. }
                 | Waiting::Refuse { .. }
-                | Waiting::Root { .. } => None,
+                | Waiting::Metadata { .. } => None,
             });
             // If another question has renewed a grant, that session answers it.
             let untold = |(id, token): &&(TaskId, Token), length| {
-                register.cell(id).is_some_and(|cell| {
-                    let same = cell.token == *token && cell.renewed == Viewstamp { epoch, length };
-                    same && cell.state == CellState::Held
+                consensus.claim_entry(id).is_some_and(|entry| {
+                    let same = entry.token == *token && entry.renewed == Viewstamp { epoch, length };
+                    same && entry.state == ClaimState::Held
                 })
             };
             let grants: Vec<Grant> = own
@@ -420,15 +426,15 @@ impl Node {
 
     /// Voids grants. Returns whether there were any, and the leader could append it.
     pub(crate) fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) -> bool {
-        if items.is_empty() || !self.partitions[&partition].register.established() {
+        if items.is_empty() || !self.partitions[&partition].consensus.established() {
             return false;
         }
         for (id, token) in &items {
             self.outbox.observe(Observation::Voided { id: *id, token: *token });
         }
         let costs = self.costs_of(&items);
-        let permits: Vec<(QueueName, u64)> = costs.iter().filter_map(|(_, cost)| cost.permit.clone()).collect();
-        self.append(partition, Op::Void { items }, (!permits.is_empty()).then_some(Waiting::Void { permits }));
+        let rate_tokens: Vec<(QueueName, u64)> = costs.iter().filter_map(|(_, cost)| cost.rate_token.clone()).collect();
+        self.append(partition, Op::Void { items }, (!rate_tokens.is_empty()).then_some(Waiting::Void { rate_tokens }));
         self.restore_turns(partition, &costs);
         true
     }
@@ -440,10 +446,9 @@ impl Node {
         for (id, token, renewed) in items {
             let partition = self.partition_of(id);
             let Some(replica) = self.partitions.get(&partition) else { continue };
-            let same = replica
-                .register
-                .cell(id)
-                .is_some_and(|cell| cell.token == *token && cell.renewed == *renewed && cell.state == CellState::Held);
+            let same = replica.consensus.claim_entry(id).is_some_and(|entry| {
+                entry.token == *token && entry.renewed == *renewed && entry.state == ClaimState::Held
+            });
             if same {
                 back.entry(partition).or_default().insert((*id, *token));
             }
@@ -472,11 +477,11 @@ impl Node {
     pub(crate) fn settle_inherited(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let ended: Vec<TaskId> =
-            replica.register.table.cells.keys().copied().filter(|id| replica.store.ended(id)).collect();
+            replica.consensus.table.entries.keys().copied().filter(|id| replica.store.ended(id)).collect();
         replica.to_drop.extend(ended);
         let verdicts: Vec<_> =
-            replica.register.table.cells.keys().filter_map(|id| Some((*id, replica.verdict(id)?))).collect();
-        self.learn(partition, verdicts);
+            replica.consensus.table.entries.keys().filter_map(|id| Some((*id, replica.verdict(id)?))).collect();
+        self.merge(partition, verdicts);
         self.arm_drop(partition);
         self.arm_clear(partition);
     }
@@ -487,8 +492,8 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let unknown = replica.unknown_claims();
         let ids: Vec<TaskId> = unknown.iter().copied().take(KEYS_ASKED_MAX).collect();
-        replica.register.leading_mut().expect("it leads").unknown = unknown;
-        if ids.is_empty() || !replica.store.index().has_turns() || mutant!(self.config, KeysUnknown) {
+        replica.consensus.leading_mut().expect("it leads").unknown = unknown;
+        if ids.is_empty() || !replica.store.index().has_key_orders() || mutant!(self.config, KeysUnknown) {
             return;
         }
         let others: Vec<NodeId> = replica.cohort().followers().into_iter().filter(|node| *node != me).collect();
@@ -500,7 +505,7 @@ impl Node {
     /// Schedules the drop of ended tasks' claims, many at once.
     pub(crate) fn arm_drop(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
-        if replica.to_drop.is_empty() || !replica.register.established() {
+        if replica.to_drop.is_empty() || !replica.consensus.established() {
             return;
         }
         let wait_ms = if replica.to_drop.len() >= DROP_TASKS_MAX { 0 } else { DROP_DELAY_MS };
@@ -509,17 +514,17 @@ impl Node {
 
     /// Schedules the removal of endings with results from the table even if no other task ends, as the table is in memory.
     fn arm_clear(&mut self, partition: PartitionId) {
-        if self.partitions[&partition].register.table.out_bytes() > OUT_BYTES_MAX {
+        if self.partitions[&partition].consensus.table.out_bytes() > OUT_BYTES_MAX {
             self.timers.set_earliest(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
         }
     }
 
     /// endings that a majority has on disk need not travel with the table any more.
     pub(crate) fn clear_out(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        let upto = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
-        assert!(upto <= register.viewstamp, "the commit index is ahead of the operations it covers");
-        if register.table.out.first_key_value().is_some_and(|(at, _)| *at <= upto) {
+        let consensus = &self.partitions[&partition].consensus;
+        let upto = Viewstamp { epoch: consensus.viewstamp.epoch, length: consensus.commit };
+        assert!(upto <= consensus.viewstamp, "the commit index is ahead of the operations it covers");
+        if consensus.table.out.first_key_value().is_some_and(|(at, _)| *at <= upto) {
             self.append(partition, Op::Clear { upto }, None);
         }
     }
@@ -531,8 +536,8 @@ impl Node {
             return None;
         }
         let replica = &self.partitions[&partition];
-        let register = &replica.register;
-        let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
+        let consensus = &replica.consensus;
+        let committed = Viewstamp { epoch: consensus.viewstamp.epoch, length: consensus.commit };
         let from = replica.drop_after.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = replica.to_drop.range((from, Bound::Unbounded));
         Some(rest.filter(|id| replica.may_drop(id, committed)).copied().take(DROP_TASKS_MAX).collect())
@@ -548,7 +553,7 @@ impl Node {
     ) -> (Vec<TaskId>, Vec<Ended>) {
         let replica = &self.partitions[&partition];
         let looked = (ids.len(), ids.last().copied());
-        let is_held = |id: &TaskId| replica.register.cell(id).is_some();
+        let is_held = |id: &TaskId| replica.consensus.claim_entry(id).is_some();
         let is_away = |id: &TaskId| replica.store.task(id).is_some_and(|task| !task.has_blobs());
         let away = |id: &&TaskId| is_held(id) && is_away(id) && replica.store.told_ending(id).is_none();
         let away: Vec<TaskId> = ids.iter().filter(away).copied().collect();

@@ -130,7 +130,7 @@ impl Node {
         };
         let (standing, _) = heads.heads.iter().find(granted)?;
         let priority = standing.priority(self.now.wall_ms);
-        let count = self.permits(queue).unwrap_or(u64::MAX).min(self.claims.heads.count(queue));
+        let count = self.rate_tokens(queue).unwrap_or(u64::MAX).min(self.claims.heads.count(queue));
         Some(Head { priority, id: standing.id, count, served_ms: standing.served_ms }).filter(|head| head.count > 0)
     }
 
@@ -161,13 +161,13 @@ impl Node {
             let wait_ms = due_ms.saturating_sub(self.now.wall_ms).clamp(1, 1_000);
             self.timers.set_earliest(Key::Delayed(partition), self.now.mono_after_ms(wait_ms));
         }
-        if replica.register.established() {
+        if replica.consensus.established() {
             if replica.learn_keys() {
                 let queues = replica.store.index().queues().filter(|(_, index)| index.has_keys());
                 touched.extend(queues.map(|(queue, _)| queue.clone()));
             }
             for queue in touched {
-                self.settle_quota(partition, &queue);
+                self.settle_slot_quota(partition, &queue);
                 self.publish_head(partition, &queue);
             }
         } else if !touched.is_empty() {
@@ -179,7 +179,7 @@ impl Node {
     fn report_changes(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let (by, ids) = (replica.store.take_blocked(), replica.take_ended());
-        if !by.is_empty() && replica.register.established() {
+        if !by.is_empty() && replica.consensus.established() {
             self.signals.report(Signal::Blocked { partition, by });
         }
         if !ids.is_empty() {
@@ -206,13 +206,13 @@ impl Node {
             self.tell_waiting(queue, gained);
         } else if is_short {
             // Nodes that already wait send no new request.
-            self.ask_for_quotas(queue);
+            self.ask_for_slot_quotas(queue);
         }
     }
 
     /// Publishes a queue's heads again, as its settings have changed and another task may be first.
     pub(crate) fn publish_again(&mut self, queue: &QueueName) {
-        let led = self.led.iter().copied().filter(|partition| self.partitions[partition].register.established());
+        let led = self.led.iter().copied().filter(|partition| self.partitions[partition].consensus.established());
         for partition in led.collect::<Vec<_>>() {
             self.publish_head(partition, queue);
         }
@@ -238,7 +238,7 @@ impl Node {
     /// Withdraws the heads of a leader that steps down.
     pub(crate) fn unpublish_heads(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        replica.store.end_lines(None);
+        replica.store.end_fair_queues(None);
         for (queue, before) in std::mem::take(&mut replica.published) {
             self.claims.heads.change(&queue, partition, Some(before), None);
         }
@@ -249,16 +249,16 @@ impl Node {
         self.tell_waiting(queue, self.claims.heads.count(queue));
     }
 
-    /// Notifies nodes of as many waiting calls as there are new tasks, in turn. With permits, which are used up one by one, it notifies
-    /// all waiting nodes: those whose turn it is may all be gone, and the next permit may be far.
+    /// Notifies nodes of as many waiting calls as there are new tasks, in turn. With rate tokens, which are used up one by one, it notifies
+    /// all waiting nodes: those whose turn it is may all be gone, and the next rate token may be far.
     pub(crate) fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
         let now_us = self.now.mono_us;
-        let permits = self.permits(queue);
-        if permits.is_some_and(|permits| permits < gained) || self.is_limited(queue) {
+        let rate_tokens = self.rate_tokens(queue);
+        if rate_tokens.is_some_and(|rate_tokens| rate_tokens < gained) || self.is_limited(queue) {
             self.seek(queue, 0);
         }
-        let gained = gained.min(permits.unwrap_or(u64::MAX));
-        let tells_all = permits.is_some() && gained > 0 && self.claims.heads.tells_all(queue, now_us);
+        let gained = gained.min(rate_tokens.unwrap_or(u64::MAX));
+        let tells_all = rate_tokens.is_some() && gained > 0 && self.claims.heads.tells_all(queue, now_us);
         let Some(interest) = self.claims.heads.interest.get_mut(queue) else { return };
         let mut told = BTreeSet::new();
         let gained = if tells_all { gained.max(interest.len() as u64) } else { gained };
@@ -345,9 +345,9 @@ impl Node {
     fn wake_leader(&mut self, partition: PartitionId, queues: &BTreeSet<QueueName>) {
         let now_us = self.now.mono_us;
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let Some(leader) = replica.register.leader else { return };
+        let Some(leader) = replica.consensus.leader else { return };
         let quiet_us = QUIET_MS * 1_000;
-        if now_us < replica.register.heard_us + quiet_us || now_us < replica.woke_us + quiet_us {
+        if now_us < replica.consensus.heard_us + quiet_us || now_us < replica.woke_us + quiet_us {
             return;
         }
         let ready =
@@ -363,7 +363,7 @@ impl Node {
 
     pub(crate) fn on_wake_message(&mut self, from: NodeId, partition: PartitionId, epoch: u64, ids: Vec<TaskId>) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let leads = replica.register.leading().is_some_and(|leading| leading.epoch >= epoch);
+        let leads = replica.consensus.leading().is_some_and(|leading| leading.epoch >= epoch);
         let unknown: Vec<TaskId> = ids.into_iter().filter(|id| replica.store.lacks_spec(id)).collect();
         self.outbox.send(from, Claiming::Led { partition, epoch, leads });
         if leads && !unknown.is_empty() {
@@ -374,7 +374,7 @@ impl Node {
 
     pub(crate) fn on_led(&mut self, from: NodeId, partition: PartitionId, epoch: u64, leads: bool) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let current = replica.register.leader.is_some_and(|leader| (leader.node, leader.epoch) == (from, epoch));
+        let current = replica.consensus.leader.is_some_and(|leader| (leader.node, leader.epoch) == (from, epoch));
         if !current {
             return;
         }
@@ -386,9 +386,9 @@ impl Node {
 
     /// The leader did not confirm that it leads.
     pub(crate) fn on_wake_unanswered(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        let silent = self.now.mono_us >= register.heard_us + QUIET_MS * 1_000;
-        if register.leader.is_some() && register.leading().is_none() && silent {
+        let consensus = &self.partitions[&partition].consensus;
+        let silent = self.now.mono_us >= consensus.heard_us + QUIET_MS * 1_000;
+        if consensus.leader.is_some() && consensus.leading().is_none() && silent {
             self.lose_leader(partition);
         }
     }

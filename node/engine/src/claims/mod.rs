@@ -3,26 +3,26 @@
 pub mod broker;
 pub mod calls;
 pub mod demand;
+pub mod grant_costs;
 pub mod grants;
 pub mod heads;
-pub mod permits;
 pub mod policies;
-pub mod quotas;
+pub mod rate_tokens;
 pub mod seals;
 pub mod sessions;
-pub mod spent;
+pub mod slot_quotas;
 
 use crate::event::ClientId;
 use broker::Broker;
 use calls::Calls;
 use demand::Demand;
+use grant_costs::GrantCosts;
 use grants::questions::Grants;
 use heads::Heads;
 use norn_wire::PartitionId;
-use permits::Permits;
-use quotas::Quotas;
+use rate_tokens::RateTokens;
 use sessions::Sessions;
-use spent::Spent;
+use slot_quotas::SlotQuotas;
 
 /// Calls for tasks at this node, and what leaders here grant. Its fields are private to this folder.
 #[derive(Debug, Default)]
@@ -31,9 +31,9 @@ pub struct Claims {
     grants: Grants,
     calls: Calls,
     demand: Demand,
-    permits: Permits,
-    spent: Spent,
-    quotas: Quotas,
+    rate_tokens: RateTokens,
+    grant_costs: GrantCosts,
+    slot_quotas: SlotQuotas,
     heads: Heads,
     sessions: Sessions,
 }

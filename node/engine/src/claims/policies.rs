@@ -13,7 +13,7 @@ impl Node {
         let policy = self.roster.policies.get(queue);
         let (limit, order) = policy.map(|policy| (policy.key_concurrency, policy.order)).unwrap_or_default();
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let leads = replica.register.established();
+        let leads = replica.consensus.established();
         let limit = match limit {
             KeyConcurrency::Most(most) if leads && mutant!(self.config, KeysUncounted) => {
                 KeyConcurrency::Most(most.saturating_mul(2))
@@ -22,10 +22,10 @@ impl Node {
         };
         replica.store.limit_keys(queue, limit);
         let fair = leads && order == Order::Fair;
-        if fair && replica.store.index().lines(queue).is_none() {
-            replica.line_up(queue);
+        if fair && replica.store.index().fair_queues(queue).is_none() {
+            replica.order_fairly(queue);
         } else if !fair {
-            replica.store.end_lines(Some(queue));
+            replica.store.end_fair_queues(Some(queue));
         }
     }
 
@@ -45,7 +45,7 @@ impl Node {
     /// Whether the completion of a task's next claim needs a seal: as for its first claim, or else as its queue says.
     pub(crate) fn needs_seal(&self, partition: PartitionId, id: &TaskId) -> bool {
         let of_queue = || self.policy_of_task(partition, id).is_some_and(|policy| policy.mode == Mode::Holder);
-        self.partitions[&partition].register.cell(id).map_or_else(of_queue, |cell| cell.token.needs_seal())
+        self.partitions[&partition].consensus.claim_entry(id).map_or_else(of_queue, |entry| entry.token.needs_seal())
     }
 
     /// Whether the end of an expired claim is recorded, as its task waits or others may be claimed in its place. For a task of an unknown

@@ -16,10 +16,10 @@
 use crate::Node;
 use crate::event::ClientId;
 use crate::write_read::coordinate::Writer;
-use norn_model::claim_table::table::{CellState, Ended, Op};
+use norn_model::claim_table::table::{ClaimState, Ended, Op};
 use norn_model::config::mutant;
+use norn_model::consensus::{Sealing, Waiting};
 use norn_model::limits::SEALING_BYTES_MAX;
-use norn_model::register::{Sealing, Waiting};
 use norn_model::task::{Completed, Task};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::request::Completion;
@@ -37,7 +37,7 @@ impl Node {
     /// Writes completions that need no seal as ordinary facts, and asks the leaders to seal the rest.
     pub(crate) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
         let checked =
-            self.admit_children(&items).and_then(|()| self.check_circles(items.iter().flat_map(|item| &item.children)));
+            self.admit_children(&items).and_then(|()| self.check_cycles(items.iter().flat_map(|item| &item.children)));
         if let Err(error) = checked {
             return self.outbox.reply(client, number, Response::Error(error));
         }
@@ -123,12 +123,13 @@ impl Node {
     /// Whether a task is held and has not ended.
     fn is_held(&self, id: &TaskId) -> bool {
         let replica = &self.partitions[&self.partition_of(id)];
-        !replica.store.ended(id) && replica.register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
+        !replica.store.ended(id)
+            && replica.consensus.claim_entry(id).is_some_and(|entry| entry.state == ClaimState::Held)
     }
 
     fn append_seal(&mut self, call: (u64, usize), (id, token): (TaskId, Token), completed: Completed) {
         let partition = self.partition_of(&id);
-        let latest = self.partitions[&partition].register.cell(&id).map(|cell| cell.token);
+        let latest = self.partitions[&partition].consensus.claim_entry(&id).map(|entry| entry.token);
         let token = latest.filter(|_| mutant!(self.config, SealsSuperseded)).unwrap_or(token);
         let bytes = completed.size_bytes();
         self.claims.calls.sealing_bytes += bytes;
@@ -140,20 +141,20 @@ impl Node {
         let op = Op::Seal { id, token, completed: Box::new(completed) };
         self.append(partition, op, Some(Waiting::Seal(Sealing { id, token, call, bytes, exported: false })));
         if let Some(fact) = early {
-            self.learn(partition, vec![(id, fact)]);
+            self.merge(partition, vec![(id, fact)]);
         }
     }
 
     /// Goes on once everything that is appended by now is committed.
     fn seal_again(&mut self, sealing: Sealing) {
         let partition = self.partition_of(&sealing.id);
-        let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
-        let (length, commit) = (register.viewstamp.length, register.commit);
+        let consensus = &mut self.partitions.get_mut(&partition).expect("just seen").consensus;
+        let (length, commit) = (consensus.viewstamp.length, consensus.commit);
         assert!(commit <= length, "the commit index is ahead of the operations it covers");
         if commit == length {
             return self.seal_committed(partition, sealing);
         }
-        register.leading_mut().expect("it leads").waiting.push_back((length, Waiting::Seal(sealing)));
+        consensus.leading_mut().expect("it leads").waiting.push_back((length, Waiting::Seal(sealing)));
     }
 
     /// A seal is committed: appends it as the ending, and answers once that is committed too.
@@ -171,7 +172,7 @@ impl Node {
         let result = if !appended {
             // The answer must come after the ending, which cannot be appended yet.
             Err(Error::unavailable("the end of the task cannot be written yet; ask again").about(id))
-        } else if counts && replica.register.cell(&id).is_none() {
+        } else if counts && replica.consensus.claim_entry(&id).is_none() {
             Ok(replica.cohort().members().count() as u64 / 2 + 1)
         } else {
             Err(Error::unavailable("the partition's leader has moved; ask again").about(id))
@@ -190,7 +191,8 @@ impl Node {
     /// Appends a committed seal as the ending of its task. Returns whether that is appended by now, committed or not.
     fn export_seal(&mut self, partition: PartitionId, id: &TaskId) -> bool {
         let replica = &self.partitions[&partition];
-        let sealed = replica.register.cell(id).is_some_and(|cell| matches!(cell.state, CellState::Sealed { .. }));
+        let sealed =
+            replica.consensus.claim_entry(id).is_some_and(|entry| matches!(entry.state, ClaimState::Sealed { .. }));
         if !sealed {
             return true;
         }
@@ -198,7 +200,7 @@ impl Node {
             return false;
         }
         let verdict = replica.verdict(id).expect("it is sealed");
-        self.learn(partition, vec![(*id, verdict)]);
+        self.merge(partition, vec![(*id, verdict)]);
         // Its ending is to leave the table again even if no other task ends.
         self.arm_drop(partition);
         let replica = self.partitions.get_mut(&partition).expect("just seen");
@@ -223,7 +225,7 @@ impl Node {
         let children = if mutant!(self.config, RejectedBrings) { completed.children.clone() } else { None };
         let fact = Task::from_completion(token, Completed { children, ..completed });
         if replica.had_claim(&id, token) && task.contradicts(&fact).is_ok() {
-            self.learn(partition, vec![(id, fact)]);
+            self.merge(partition, vec![(id, fact)]);
             self.answer_durably(call);
         }
     }

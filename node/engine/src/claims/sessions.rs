@@ -20,10 +20,10 @@ use crate::Node;
 use crate::claims::broker::confirm::CONFIRM_MS_MAX;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
-use norn_model::claim_table::table::{Cell, CellState, Op};
+use norn_model::claim_table::table::{ClaimEntry, ClaimState, Op};
 use norn_model::config::mutant;
+use norn_model::consensus::Waiting;
 use norn_model::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
-use norn_model::register::Waiting;
 use norn_model::task::{Settled, Task, claim_end};
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::error::{Error, ErrorCode};
@@ -145,15 +145,15 @@ fn has_ended() -> Error {
 }
 
 /// Whether a task is an open session, as a majority of its replicas knows it. It is open once its worker holds it.
-pub(crate) fn check_open(task: &Task, cell: Option<&Cell>) -> Result<(), Error> {
+pub(crate) fn check_open(task: &Task, entry: Option<&ClaimEntry>) -> Result<(), Error> {
     if task.spec.as_ref().is_some_and(|spec| spec.queue.as_str() != SESSIONS_QUEUE) {
         return Err(is_none());
     }
-    if task.ended().is_some() || cell.is_some_and(|cell| cell.state.is_final()) {
+    if task.ended().is_some() || entry.is_some_and(|entry| entry.state.is_final()) {
         return Err(has_ended());
     }
     // The claim is known to a majority, the spec perhaps to the leader alone.
-    match cell.is_some_and(|cell| cell.state == CellState::Held) {
+    match entry.is_some_and(|entry| entry.state == ClaimState::Held) {
         true => Ok(()),
         false => {
             let message = "no such session is open: `session open` opens one";
@@ -188,15 +188,15 @@ impl Node {
     }
 
     /// Tasks are granted under a session: asks its leader for the end, unless it was asked for other claims.
-    pub(crate) fn heed_session(&mut self, partition: PartitionId, session: TaskId) {
-        if !self.partitions[&partition].register.has_session(&session) {
+    pub(crate) fn track_session(&mut self, partition: PartitionId, session: TaskId) {
+        if !self.partitions[&partition].consensus.has_session(&session) {
             self.signals.report(Signal::SessionsHeeded { partition, sessions: vec![session] });
             self.timers.set_if_none(Key::Sessions(partition), self.after_ms(self.config.sweep_interval_ms));
         }
     }
 
     /// A new leader asks about all sessions that it inherits.
-    pub(crate) fn begin_heeding(&mut self, partition: PartitionId) {
+    pub(crate) fn track_inherited_sessions(&mut self, partition: PartitionId) {
         self.claims.sessions.step_down(partition);
         self.timers.set(Key::Sessions(partition), self.now.mono_us);
     }
@@ -204,7 +204,7 @@ impl Node {
     /// Gives back claims under ended sessions, and asks for the ends of the others, some at a time.
     pub(crate) fn sweep_sessions(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        if !replica.register.established() {
+        if !replica.consensus.established() {
             return;
         }
         self.claims.sessions.wake(partition, self.now.mono_us);
@@ -220,7 +220,7 @@ impl Node {
             return self.timers.set(Key::Sessions(partition), self.claims.sessions.next_us(partition));
         }
         let replica = &self.partitions[&partition];
-        let sessions: Vec<TaskId> = replica.register.sessions_after(sweep.after).take(FOLLOWED_MAX).collect();
+        let sessions: Vec<TaskId> = replica.consensus.sessions_after(sweep.after).take(FOLLOWED_MAX).collect();
         if sessions.is_empty() && sweep.after.is_none() {
             self.claims.sessions.unconfirmed.remove(&partition);
             self.claims.sessions.sweeps.remove(&partition);
@@ -243,7 +243,7 @@ impl Node {
     /// Records that a session has ended, if the task is one.
     pub(crate) fn end_session(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
         // A sweep asks for ends that are known: the answer must not start it again.
-        if self.partitions[&partition].register.has_session(&session)
+        if self.partitions[&partition].consensus.has_session(&session)
             && self.claims.sessions.note_ended(partition, session, how)
         {
             self.timers.set(Key::Sessions(partition), self.now.mono_us);
@@ -261,7 +261,7 @@ impl Node {
             self.claims.sessions.ended.remove(&partition);
         }
         let replica = &self.partitions[&partition];
-        let held: Vec<TaskId> = replica.register.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
+        let held: Vec<TaskId> = replica.consensus.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
         let more = held.len() == DEPENDENTS_MAX;
         end.after = held.last().copied();
         for id in held {
@@ -284,12 +284,12 @@ impl Node {
 
     /// Whether a grant waits for its commit, so that no answer has named it. A renewal under way does not matter for that.
     fn is_untold(&self, partition: PartitionId, grant: &(TaskId, Token)) -> bool {
-        let register = &self.partitions[&partition].register;
-        let Some(leading) = register.leading() else { return false };
-        let told = Viewstamp { epoch: leading.epoch, length: register.commit.min(leading.heeded) };
+        let consensus = &self.partitions[&partition].consensus;
+        let Some(leading) = consensus.leading() else { return false };
+        let told = Viewstamp { epoch: leading.epoch, length: consensus.commit.min(leading.heeded) };
         let is_of =
             |waiting: &Waiting| matches!(waiting, Waiting::Grant { fresh: true, items, .. } if items.contains(grant));
-        let renewed = register.cell(&grant.0).map(|cell| cell.renewed);
+        let renewed = consensus.claim_entry(&grant.0).map(|entry| entry.renewed);
         renewed > Some(told) && leading.waiting.iter().any(|(_, waiting)| is_of(waiting))
     }
 
@@ -298,11 +298,13 @@ impl Node {
     /// broker voids the claim, which was no attempt.
     fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, end: Ended) -> u64 {
         let replica = &self.partitions[&partition];
-        let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return 0 };
+        let Some(entry) = replica.consensus.claim_entry(&id).filter(|entry| entry.state == ClaimState::Held) else {
+            return 0;
+        };
         if replica.store.ended(&id) {
             return 0;
         }
-        let (token, attempt) = (cell.token, cell.attempt);
+        let (token, attempt) = (entry.token, entry.attempt);
         if self.is_untold(partition, &(id, token)) {
             // No answer will name it.
             self.void(partition, vec![(id, token)]);
@@ -310,7 +312,7 @@ impl Node {
         }
         let failed = end.how != Settled::Done;
         let confirmed_ms = self.confirmed_ms();
-        let wait_ms = cell.granted_ms.saturating_add(confirmed_ms).saturating_sub(self.now.wall_ms);
+        let wait_ms = entry.granted_ms.saturating_add(confirmed_ms).saturating_sub(self.now.wall_ms);
         if failed && wait_ms > 0 && !end.all_confirmed {
             return wait_ms.min(confirmed_ms);
         }

@@ -22,12 +22,12 @@
 
 use crate::Node;
 use crate::context::timers::Key;
-use norn_model::claim_table::table::{Op, Table};
+use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::config::mutant;
+use norn_model::consensus::Ages;
 use norn_model::limits::{RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START, TOLD_AGE_MS_MIN};
 use norn_model::message::Replication;
 use norn_model::record::Record;
-use norn_model::register::Ages;
 use norn_model::replica::Partition;
 use norn_model::time::Now;
 use norn_model::viewstamp::Viewstamp;
@@ -84,10 +84,10 @@ impl Running {
 /// Whether a record begins claims or a quarantine.
 fn begins(record: &Record) -> bool {
     let begins = |op: &Op| matches!(op, Op::Grant { .. } | Op::Renew { .. } | Op::Cohort(_));
-    let silent = |table: &Table| table.cohort.as_ref().is_some_and(|cohort| cohort.silence.is_some());
+    let silent = |table: &ClaimTable| table.cohort.as_ref().is_some_and(|cohort| cohort.silence.is_some());
     match record {
         Record::Ops { ops, .. } => ops.iter().any(|op| begins(op)),
-        Record::Install { table, .. } => table.as_ref().is_some_and(|table| !table.cells.is_empty() || silent(table)),
+        Record::Install { table, .. } => table.as_ref().is_some_and(|table| !table.entries.is_empty() || silent(table)),
         _ => false,
     }
 }
@@ -132,7 +132,7 @@ impl Node {
     /// nearest lease had left, and of the uptime since the start, so that a series of restarts loses no more than one.
     fn ran_due_us(&self) -> Option<u64> {
         let noted_us = self.consensus.running.noted_us;
-        let end = |replica: &Partition| replica.register.first_end_after(noted_us, &self.config);
+        let end = |replica: &Partition| replica.consensus.first_end_after(noted_us, &self.config);
         let ends = self.partitions.values().filter_map(end);
         let left_us = ends.min()? - noted_us;
         assert!(left_us > 0, "a lease that has ended counts as running");
@@ -150,9 +150,9 @@ impl Node {
 
     /// Sets the timer for the first claim that may expire.
     pub(crate) fn arm_expiry(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        if register.established()
-            && let Some((at_us, _)) = register.first_expiry()
+        let consensus = &self.partitions[&partition].consensus;
+        if consensus.established()
+            && let Some((at_us, _)) = consensus.first_expiry()
         {
             let at_us = if mutant!(self.config, WallClockOnly) { self.after_ms(20) } else { at_us };
             self.timers.set(Key::Expiry(partition), at_us);
@@ -161,12 +161,12 @@ impl Node {
 
     /// Returns the record of a partition's ages in a snapshot, behind its table.
     pub(crate) fn save_ages(&self, partition: PartitionId) -> Option<Record> {
-        let register = &self.partitions[&partition].register;
-        register.has_clocks().then(|| self.record_of_ages(partition))
+        let consensus = &self.partitions[&partition].consensus;
+        consensus.has_clocks().then(|| self.record_of_ages(partition))
     }
 
     fn record_of_ages(&self, partition: PartitionId) -> Record {
-        let ages = self.partitions[&partition].register.ages(self.now.mono_us, &self.config);
+        let ages = self.partitions[&partition].consensus.ages(self.now.mono_us, &self.config);
         Record::Ages { partition, ran_us: self.consensus.running.ran_us(self.now), points: ages.points().to_vec() }
     }
 
@@ -177,23 +177,23 @@ impl Node {
         }
         let mut asked = Vec::new();
         for (partition, replica) in &self.partitions {
-            let register = &replica.register;
-            let leader = register.leader.filter(|leader| register.exchange.is_due(*leader, self.now.mono_us));
-            if let Some(leader) = leader.filter(|_| register.has_clocks()) {
+            let consensus = &replica.consensus;
+            let leader = consensus.leader.filter(|leader| consensus.exchange.is_due(*leader, self.now.mono_us));
+            if let Some(leader) = leader.filter(|_| consensus.has_clocks()) {
                 asked.push((*partition, leader));
             }
         }
         let (now, resend_ms) = (self.now, self.config.resend_ms);
         for (partition, leader) in asked {
-            let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
-            register.exchange = register.exchange.asked(leader, now, resend_ms);
+            let consensus = &mut self.partitions.get_mut(&partition).expect("just seen").consensus;
+            consensus.exchange = consensus.exchange.asked(leader, now, resend_ms);
             self.send_ages(partition, leader.node, true);
         }
     }
 
     fn send_ages(&mut self, partition: PartitionId, node: NodeId, asks: bool) {
         assert!(node != self.me, "a replica learns nothing from itself");
-        let ages = self.partitions[&partition].register.ages(self.now.mono_us, &self.config);
+        let ages = self.partitions[&partition].consensus.ages(self.now.mono_us, &self.config);
         self.outbox.send(node, Replication::Ages { partition, asks, ages: ages.points().to_vec() });
     }
 
@@ -201,13 +201,13 @@ impl Node {
     pub(crate) fn on_ages(&mut self, from: NodeId, partition: PartitionId, asks: bool, ages: Vec<(Viewstamp, u64)>) {
         let (now_us, told) = (self.now.mono_us, Ages::new(ages));
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let register = &mut replica.register;
-        let older = register.take_ages(&told, now_us, TOLD_AGE_MS_MIN * 1_000, &self.config);
+        let consensus = &mut replica.consensus;
+        let older = consensus.take_ages(&told, now_us, TOLD_AGE_MS_MIN * 1_000, &self.config);
         if !asks {
-            register.exchange = register.exchange.answered(from);
+            consensus.exchange = consensus.exchange.answered(from);
         }
-        let leads = register.leading().is_some();
-        let own = register.ages(now_us, &self.config);
+        let leads = consensus.leading().is_some();
+        let own = consensus.ages(now_us, &self.config);
         if older {
             self.outbox.persist(self.record_of_ages(partition));
         }

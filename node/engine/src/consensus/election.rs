@@ -6,13 +6,13 @@ use crate::Node;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use norn_model::claim_table::table::{Op, Table};
+use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::cohort::Change;
 use norn_model::config::{Config, mutant};
+use norn_model::consensus::{Archiving, Changing, Leading, Progress, Rescue, Retiring, Role};
 use norn_model::limits::EPOCH_STEP_MAX;
 use norn_model::message::{Election, LogWord};
 use norn_model::record::Record;
-use norn_model::register::{Archiving, Changing, Leading, Progress, Rescue, Retiring, Role};
 use norn_model::rules;
 use norn_model::time::Now;
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
@@ -21,10 +21,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Returns the table with which the survivors of an unsafe recovery go on.
-fn rescued(table: &Table, rescue: &Rescue, at: Viewstamp, now: Now, config: &Config) -> Table {
+fn rescued(table: &ClaimTable, rescue: &Rescue, at: Viewstamp, now: Now, config: &Config) -> ClaimTable {
     let lost = rescue.lost.iter().copied().collect();
     // The survivors may know of longer leases than the operator.
-    let longest_ms = table.cells.values().map(|cell| cell.lease_ms).max().unwrap_or(0);
+    let longest_ms = table.entries.values().map(|entry| entry.lease_ms).max().unwrap_or(0);
     let silence = silence(now.wall_ms, rescue.lease_ms.max(longest_ms), config.clock_epsilon_ms);
     assert!(silence.lease_ms >= longest_ms, "a quarantine is over before a lease that is known");
     let mut table = table.clone();
@@ -88,7 +88,7 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "message about a partition that is not held here" });
             return false;
         };
-        if epoch > replica.register.seen.saturating_add(EPOCH_STEP_MAX) {
+        if epoch > replica.consensus.seen.saturating_add(EPOCH_STEP_MAX) {
             self.outbox.observe(Observation::Refused { what: "implausible epoch" });
             return false;
         }
@@ -102,18 +102,18 @@ impl Node {
         self.await_leader_again(partition);
         let barred = self.is_fenced() || !self.may_vote(partition);
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
-        assert!(replica.register.leading().is_none(), "a leader looks for a leader");
-        replica.register.leader = None;
+        assert!(replica.consensus.leading().is_none(), "a leader looks for a leader");
+        replica.consensus.leader = None;
         // Only voters can win.
         if barred || !replica.cohort().has_voter(self.me) {
             return;
         }
         let voters = replica.cohort().voters();
-        let register = &mut replica.register;
-        let epoch = register.promised.max(register.seen) + 1;
-        assert!(epoch > register.viewstamp.epoch, "an election is not later than the table");
-        register.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
-        let viewstamp = register.viewstamp;
+        let consensus = &mut replica.consensus;
+        let epoch = consensus.promised.max(consensus.seen) + 1;
+        assert!(epoch > consensus.viewstamp.epoch, "an election is not later than the table");
+        consensus.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
+        let viewstamp = consensus.viewstamp;
         for node in voters {
             self.outbox.send(node, Election::PreVote { partition, epoch, viewstamp });
         }
@@ -124,14 +124,14 @@ impl Node {
             return;
         }
         // A supposed leader that asks for votes no longer leads.
-        let asks_itself = self.partitions[&partition].register.leader.is_some_and(|leader| leader.node == from)
+        let asks_itself = self.partitions[&partition].consensus.leader.is_some_and(|leader| leader.node == from)
             && !mutant!(self.config, LeaderBelieved);
         let led = self.has_leader(partition) && from != self.me && !asks_itself;
         let any_age = mutant!(self.config, VoteIgnoresViewstamp);
-        let register = &self.partitions[&partition].register;
-        let recent = viewstamp >= register.viewstamp || any_age;
-        let granted = epoch > register.promised && recent && !led && self.may_vote(partition);
-        let (promised, viewstamp) = (register.promised, register.viewstamp);
+        let consensus = &self.partitions[&partition].consensus;
+        let recent = viewstamp >= consensus.viewstamp || any_age;
+        let granted = epoch > consensus.promised && recent && !led && self.may_vote(partition);
+        let (promised, viewstamp) = (consensus.promised, consensus.viewstamp);
         self.outbox.send(from, Election::PreVoteAnswer { partition, epoch, granted, promised, viewstamp });
     }
 
@@ -146,20 +146,20 @@ impl Node {
         if !self.plausible(partition, epoch.max(promised)) {
             return;
         }
-        let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
-        register.seen = register.seen.max(promised);
-        let Role::PreCandidate { epoch: asked, votes } = &mut register.role else { return };
+        let consensus = &mut self.partitions.get_mut(&partition).expect("plausible").consensus;
+        consensus.seen = consensus.seen.max(promised);
+        let Role::PreCandidate { epoch: asked, votes } = &mut consensus.role else { return };
         if *asked != epoch {
             return;
         }
         if granted {
             votes.insert(from);
             let votes = votes.clone();
-            if register.quorum(|node| votes.contains(&node)) {
+            if consensus.quorum(|node| votes.contains(&node)) {
                 self.campaign(partition);
             }
-        } else if viewstamp > register.viewstamp {
-            let viewstamp = register.viewstamp;
+        } else if viewstamp > consensus.viewstamp {
+            let viewstamp = consensus.viewstamp;
             self.outbox.send(from, Election::Fetch { partition, viewstamp });
         }
     }
@@ -167,14 +167,14 @@ impl Node {
     /// votes for itself and asks the other voters.
     fn campaign(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        assert!(replica.register.leading().is_none(), "a leader campaigns");
+        assert!(replica.consensus.leading().is_none(), "a leader campaigns");
         assert!(replica.cohort().has_voter(self.me), "a replica campaigns that does not count");
         let voters = replica.cohort().voters();
-        let register = &mut replica.register;
-        let epoch = register.promised.max(register.seen) + 1;
-        let (candidate, viewstamp) = (register.me, register.viewstamp);
+        let consensus = &mut replica.consensus;
+        let epoch = consensus.promised.max(consensus.seen) + 1;
+        let (candidate, viewstamp) = (consensus.me, consensus.viewstamp);
         assert!(epoch > viewstamp.epoch, "an election is not later than the table");
-        register.role = Role::Candidate { epoch, viewstamp, votes: BTreeMap::new(), rescue: None };
+        consensus.role = Role::Candidate { epoch, viewstamp, votes: BTreeMap::new(), rescue: None };
         self.outbox.observe(Observation::Campaign { partition: partition.0, epoch });
         for node in voters {
             if node != self.me {
@@ -187,14 +187,14 @@ impl Node {
     /// persists promise and vote, and answers once they are durable.
     pub(crate) fn vote(&mut self, partition: PartitionId, epoch: Epoch, candidate: ReplicaId) {
         let not_durable = mutant!(self.config, VoteNotDurable);
-        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        assert!(epoch > register.promised || register.voted_for == Some(candidate), "one vote for each epoch");
-        assert!(epoch >= register.promised, "a vote is for an epoch below the promise");
-        assert!(register.leading().is_none(), "a leader votes for another, or for itself");
-        register.promised = epoch;
-        register.seen = register.seen.max(epoch);
-        register.voted_for = Some(candidate);
-        let (replica, viewstamp) = (register.me, register.viewstamp);
+        let consensus = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").consensus;
+        assert!(epoch > consensus.promised || consensus.voted_for == Some(candidate), "one vote for each epoch");
+        assert!(epoch >= consensus.promised, "a vote is for an epoch below the promise");
+        assert!(consensus.leading().is_none(), "a leader votes for another, or for itself");
+        consensus.promised = epoch;
+        consensus.seen = consensus.seen.max(epoch);
+        consensus.voted_for = Some(candidate);
+        let (replica, viewstamp) = (consensus.me, consensus.viewstamp);
         let answer = Election::VoteAnswer {
             partition,
             epoch,
@@ -235,22 +235,22 @@ impl Node {
         may_vote: bool,
     ) {
         let any_age = mutant!(self.config, VoteIgnoresViewstamp);
-        let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
-        register.seen = register.seen.max(epoch);
+        let consensus = &mut self.partitions.get_mut(&partition).expect("plausible").consensus;
+        consensus.seen = consensus.seen.max(epoch);
         let any_age = any_age || mutant!(self.config, StateFromOthers);
-        let (own, theirs) = if any_age { Default::default() } else { (register.viewstamp, viewstamp) };
-        let promise = (register.promised, register.voted_for);
+        let (own, theirs) = if any_age { Default::default() } else { (consensus.viewstamp, viewstamp) };
+        let promise = (consensus.promised, consensus.voted_for);
         if may_vote && rules::may_vote_for(promise, own, (epoch, candidate, theirs)) {
-            if register.leading().is_some() {
+            if consensus.leading().is_some() {
                 self.step_down(partition, "it voted for another");
             }
-            let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
-            register.role = Role::Follower;
-            register.leader = None;
+            let consensus = &mut self.partitions.get_mut(&partition).expect("plausible").consensus;
+            consensus.role = Role::Follower;
+            consensus.leader = None;
             self.vote(partition, epoch, candidate);
             self.await_leader_again(partition);
         } else {
-            let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+            let (replica, promised, viewstamp) = (consensus.me, consensus.promised, consensus.viewstamp);
             let answer = Election::VoteAnswer {
                 partition,
                 epoch,
@@ -275,11 +275,11 @@ impl Node {
         if !self.plausible(partition, epoch.max(promised)) {
             return;
         }
-        let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
-        register.seen = register.seen.max(promised);
-        let (own, known_promise) = (register.viewstamp, register.promised);
-        let member = register.cohort.has_replica(&replica) && replica.node == from;
-        let Role::Candidate { epoch: asked, viewstamp: at, votes, rescue } = &mut register.role else { return };
+        let consensus = &mut self.partitions.get_mut(&partition).expect("plausible").consensus;
+        consensus.seen = consensus.seen.max(promised);
+        let (own, known_promise) = (consensus.viewstamp, consensus.promised);
+        let member = consensus.cohort.has_replica(&replica) && replica.node == from;
+        let Role::Candidate { epoch: asked, viewstamp: at, votes, rescue } = &mut consensus.role else { return };
         if *asked != epoch || !member {
             return;
         }
@@ -293,8 +293,8 @@ impl Node {
         let unchanged = *at == own && known_promise == epoch;
         let (votes, rescue) = (votes.clone(), rescue.clone());
         let enough = match &rescue {
-            None => register.quorum(|node| votes.contains_key(&node)),
-            Some(rescue) => rescue.left(&register.cohort).iter().all(|node| votes.contains_key(node)),
+            None => consensus.quorum(|node| votes.contains_key(&node)),
+            Some(rescue) => rescue.left(&consensus.cohort).iter().all(|node| votes.contains_key(node)),
         };
         if unchanged && enough {
             self.lead(partition, epoch, &votes, rescue.as_deref());
@@ -311,18 +311,18 @@ impl Node {
     ) {
         let (now, config, me) = (self.now, self.config.clone(), self.me);
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let (mut base, mut base_digest) = (replica.register.viewstamp, replica.register.table.digest());
-        assert_eq!(replica.register.promised, epoch, "a leader promised its own epoch");
-        assert_eq!(replica.register.voted_for, Some(replica.register.me), "a leader voted for itself");
+        let (mut base, mut base_digest) = (replica.consensus.viewstamp, replica.consensus.table.digest());
+        assert_eq!(replica.consensus.promised, epoch, "a leader promised its own epoch");
+        assert_eq!(replica.consensus.voted_for, Some(replica.consensus.me), "a leader voted for itself");
         assert!(replica.cohort().has_voter(me), "a leader is in its cohort");
         assert!(base.epoch < epoch, "an installation is not later than the table that it names");
         let viewstamp = Viewstamp { epoch, length: 0 };
         let standing = replica.standing();
-        let table = rescue.map(|rescue| rescued(&replica.register.table, rescue, viewstamp, now, &config));
+        let table = rescue.map(|rescue| rescued(&replica.consensus.table, rescue, viewstamp, now, &config));
         replica.install(viewstamp, table.clone(), now, &config);
         if table.is_some() {
             // No other replica has this viewstamp yet, so all of them receive the whole table.
-            (base, base_digest) = (viewstamp, replica.register.table.digest());
+            (base, base_digest) = (viewstamp, replica.consensus.table.digest());
             self.note_standing(partition, &standing);
         }
         self.count_bodies(partition);
@@ -337,8 +337,8 @@ impl Node {
         };
         let progress = followers.iter().map(progress).collect();
         assert!(followers.contains(&me), "a leader is in its cohort");
-        replica.register.leader = None;
-        replica.register.role = Role::Leader(Box::new(Leading {
+        replica.consensus.leader = None;
+        replica.consensus.role = Role::Leader(Box::new(Leading {
             epoch,
             base,
             base_digest,
@@ -381,10 +381,10 @@ impl Node {
     pub(crate) fn step_down(&mut self, partition: PartitionId, reason: &'static str) {
         let now = self.now;
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let Role::Leader(leading) = std::mem::take(&mut replica.register.role) else { return };
-        let commit = replica.register.commit;
+        let Role::Leader(leading) = std::mem::take(&mut replica.consensus.role) else { return };
+        let commit = replica.consensus.commit;
         assert!(self.led.remove(&partition), "whoever leads is known to");
-        for id in replica.register.forget_lapsed() {
+        for id in replica.consensus.forget_lapsed() {
             replica.reclassify(&id, now);
         }
         replica.to_drop.clear();
@@ -401,33 +401,33 @@ impl Node {
 
     pub(crate) fn on_fetch(&mut self, from: NodeId, partition: PartitionId, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let newer = replica.register.viewstamp > viewstamp;
+        let newer = replica.consensus.viewstamp > viewstamp;
         if newer && self.may_vote(partition) {
-            let table = Arc::new(replica.register.table.clone());
-            let viewstamp = replica.register.viewstamp;
+            let table = Arc::new(replica.consensus.table.clone());
+            let viewstamp = replica.consensus.viewstamp;
             self.outbox.send(from, Election::State { partition, viewstamp, table });
         }
     }
 
     /// A candidate that is behind takes over the newer state and campaigns again with it. This acknowledges nothing.
-    pub(crate) fn on_state(&mut self, partition: PartitionId, viewstamp: Viewstamp, table: &Arc<Table>) {
+    pub(crate) fn on_state(&mut self, partition: PartitionId, viewstamp: Viewstamp, table: &Arc<ClaimTable>) {
         if !self.plausible(partition, viewstamp.epoch) || !self.whole(partition, table, viewstamp) {
             return;
         }
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("plausible");
-        if replica.register.leading().is_some() || viewstamp <= replica.register.viewstamp {
+        if replica.consensus.leading().is_some() || viewstamp <= replica.consensus.viewstamp {
             return;
         }
-        replica.register.role = Role::Follower;
-        replica.register.seen = replica.register.seen.max(viewstamp.epoch);
+        replica.consensus.role = Role::Follower;
+        replica.consensus.seen = replica.consensus.seen.max(viewstamp.epoch);
         let standing = replica.standing();
         #[cfg(feature = "mutants")]
-        let table = &replica.register.table.united(table, &config);
+        let table = &replica.consensus.table.united(table, &config);
         replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
         let replica = self.partitions.get_mut(&partition).expect("plausible");
         let other = replica.cohort().version != standing.version;
-        replica.borrowed |= other && replica.register.promised > viewstamp.epoch;
+        replica.borrowed |= other && replica.consensus.promised > viewstamp.epoch;
         self.note_standing(partition, &standing);
         self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
         self.stirred.insert(partition);
@@ -438,19 +438,19 @@ impl Node {
     }
 
     /// Whether a table received over the network matches its digest and belongs to this partition.
-    pub(crate) fn whole(&mut self, partition: PartitionId, table: &Table, viewstamp: Viewstamp) -> bool {
+    pub(crate) fn whole(&mut self, partition: PartitionId, table: &ClaimTable, viewstamp: Viewstamp) -> bool {
         let right = self.partitions.get(&partition).is_some_and(|replica| {
             let sound = table.cohort.as_ref().is_none_or(|cohort| cohort.is_sound() && cohort.version <= viewstamp);
-            let root = match &table.root {
-                Some(root) => partition == PartitionId::ROOT && root.validate().is_ok(),
-                None => partition != PartitionId::ROOT,
+            let metadata = match &table.metadata {
+                Some(metadata) => partition == PartitionId::METADATA && metadata.validate().is_ok(),
+                None => partition != PartitionId::METADATA,
             };
             let schedules = match &table.schedules {
-                Some(schedules) => partition == PartitionId::ROOT && schedules.validate().is_ok(),
+                Some(schedules) => partition == PartitionId::METADATA && schedules.validate().is_ok(),
                 None => true,
             };
             let whole = table.digest() == table.digest_recomputed();
-            table.founders == replica.register.table.founders && sound && root && schedules && whole
+            table.founders == replica.consensus.table.founders && sound && metadata && schedules && whole
         });
         if !right {
             self.outbox.observe(Observation::Refused { what: "damaged table" });
@@ -461,14 +461,14 @@ impl Node {
     /// Leadership transfer: campaigns at once, without a pre-vote.
     pub(crate) fn on_transfer(&mut self, partition: PartitionId, epoch: Epoch) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let register = &replica.register;
+        let consensus = &replica.consensus;
         // An earlier campaign of this replica may have failed. Then its promise is above the leader's epoch, unknown to the
         // leader; so the table's epoch is compared.
-        let level = register.viewstamp.epoch == epoch;
+        let level = consensus.viewstamp.epoch == epoch;
         if level
             && self.may_vote(partition)
             && replica.cohort().has_voter(self.me)
-            && register.leading().is_none()
+            && consensus.leading().is_none()
             && !self.stopping
             && !self.is_fenced()
         {
@@ -482,9 +482,9 @@ impl Node {
     /// doubles with each attempt. Returns whether a node was asked.
     pub(crate) fn transfer(&mut self, partition: PartitionId, fit: &[NodeId]) -> bool {
         let (now_us, timeout_ms, stopping) = (self.now.mono_us, self.config.election_timeout_ms, self.stopping);
-        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        let (length, commit) = (register.viewstamp.length, register.commit);
-        let Some(leading) = register.leading_mut() else { return false };
+        let consensus = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").consensus;
+        let (length, commit) = (consensus.viewstamp.length, consensus.commit);
+        let Some(leading) = consensus.leading_mut() else { return false };
         let quiet = leading.established && commit == length && leading.waiting.is_empty();
         // A node that is stopping has no time to lose.
         let again_us = if stopping { leading.transferring_until_us } else { leading.transfer_again_us };
@@ -515,7 +515,7 @@ impl Node {
         let misplaced: Vec<(PartitionId, NodeId)> = self
             .partitions
             .iter()
-            .filter(|(_, replica)| replica.register.established())
+            .filter(|(_, replica)| replica.consensus.established())
             .filter_map(|(id, replica)| Some((*id, replica.cohort().members().next()?)))
             .filter(|(_, preferred)| *preferred != self.me && settled(preferred))
             .collect();
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn a_rescue_begins_with_empty_buckets() {
         let seats = [1, 2, 3].map(|node| ReplicaId { node: NodeId(node), incarnation: 1 });
-        let mut table = Table::new(seats.to_vec());
+        let mut table = ClaimTable::new(seats.to_vec());
         let at = |length| Viewstamp { epoch: 1, length };
         let queue = QueueName::new("mail").expect("a name");
         let level = Some(Level { millionths: 1_000_000, given: 0 });

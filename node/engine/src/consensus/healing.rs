@@ -55,7 +55,7 @@ impl Node {
             let ask = self.asks.number();
             let Some(leader) = leader else { continue };
             replica.healing.asked.get_or_insert(ask);
-            let viewstamp = replica.register.viewstamp;
+            let viewstamp = replica.consensus.viewstamp;
             self.outbox.send(leader, Replication::Rejoin { partition: *partition, ask, viewstamp });
         }
         if !ids.is_empty() {
@@ -66,17 +66,17 @@ impl Node {
     /// At the leader: answers a follower that lost a part of what it acknowledged.
     pub(crate) fn on_rejoin(&mut self, from: NodeId, partition: PartitionId, ask: u64, theirs: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let register = &replica.register;
-        if register.leading().is_none() || from == self.me {
+        let consensus = &replica.consensus;
+        if consensus.leading().is_none() || from == self.me {
             return;
         }
         if !replica.cohort().knows(from) {
             self.tell_outside(from, partition);
             return;
         }
-        let viewstamp = register.viewstamp;
+        let viewstamp = consensus.viewstamp;
         let sent_us =
-            register.leading().and_then(|leading| leading.progress.get(&from)).map(|progress| progress.sent_us);
+            consensus.leading().and_then(|leading| leading.progress.get(&from)).map(|progress| progress.sent_us);
         self.outbox.send(from, Replication::Rejoined { partition, ask, viewstamp });
         // A whole table may be on its way.
         if sent_us.is_some_and(|sent_us| self.now.mono_us >= sent_us + self.config.resend_ms * 1_000) {
@@ -88,7 +88,7 @@ impl Node {
     pub(crate) fn on_rejoined(&mut self, partition: PartitionId, ask: u64, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let asked = replica.healing.asked.is_some_and(|first| ask >= first);
-        if !asked || !replica.healing.wound.table || !rules::may_set_target(replica.register.promised, viewstamp.epoch)
+        if !asked || !replica.healing.wound.table || !rules::may_set_target(replica.consensus.promised, viewstamp.epoch)
         {
             return;
         }
@@ -100,7 +100,7 @@ impl Node {
     pub(crate) fn close_wound(&mut self, partition: PartitionId) {
         let enough = self.may_close_facts(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let (viewstamp, stable) = (replica.register.viewstamp, replica.cohort().is_stable());
+        let (viewstamp, stable) = (replica.consensus.viewstamp, replica.cohort().is_stable());
         if replica.healing.wound.is_whole() || !replica.healing.close(viewstamp, enough) {
             return;
         }

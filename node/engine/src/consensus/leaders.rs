@@ -4,7 +4,7 @@
 use crate::Node;
 use crate::context::timers::Key;
 use norn_model::config::mutant;
-use norn_model::register::{Leader, Role};
+use norn_model::consensus::{Leader, Role};
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +17,10 @@ impl Node {
         let mut strange = Vec::new();
         for (partition, replica) in &mut self.partitions {
             let Some((epoch, version)) = leads.get(partition) else { continue };
-            if *epoch < replica.register.promised || replica.register.leading().is_some() {
+            if *epoch < replica.consensus.promised || replica.consensus.leading().is_some() {
                 continue;
             }
-            replica.register.leader = Some(Leader { epoch: *epoch, node });
+            replica.consensus.leader = Some(Leader { epoch: *epoch, node });
             self.timers.cancel(Key::Election(*partition));
             // A leader with a cohort version that this replica has not heard of may not know that the replica exists.
             if *version != replica.cohort().version && !replica.is_blank() {
@@ -34,7 +34,7 @@ impl Node {
         let follows = |id: &PartitionId| {
             self.partitions
                 .get(id)
-                .and_then(|replica| replica.register.leader)
+                .and_then(|replica| replica.consensus.leader)
                 .is_some_and(|leader| leader.node == node)
         };
         let lost: BTreeSet<PartitionId> = dropped.into_iter().filter(follows).collect();
@@ -51,7 +51,7 @@ impl Node {
         let lost: Vec<PartitionId> = self
             .partitions
             .iter()
-            .filter(|(id, replica)| replica.register.leading().is_none() && self.has_lost_leader(**id))
+            .filter(|(id, replica)| replica.consensus.leading().is_none() && self.has_lost_leader(**id))
             .map(|(id, _)| *id)
             .collect();
         for partition in lost {
@@ -62,23 +62,23 @@ impl Node {
     /// Whether the leader of a partition is lost. A silent leader is lost at once; one that hears no quorum gets the time that
     /// its own report of this needs.
     pub(crate) fn has_lost_leader(&self, partition: PartitionId) -> bool {
-        let register = &self.partitions[&partition].register;
+        let consensus = &self.partitions[&partition].consensus;
         let patience_us = self.config.election_timeout_ms * 1_000;
-        register.leader.is_some_and(|leader| {
+        consensus.leader.is_some_and(|leader| {
             let without_quorum = !self.hears_quorum(leader.node, partition);
             // A late message of a leader that has stepped down since would make it look like a leader for ever; its list shows
             // that it is not.
             let unlisted = self.peer(leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
             let doubtful = without_quorum || (unlisted && !mutant!(self.config, LeaderBelieved));
-            !self.is_alive(leader.node) || (doubtful && self.now.mono_us > register.heard_us + patience_us)
+            !self.is_alive(leader.node) || (doubtful && self.now.mono_us > consensus.heard_us + patience_us)
         })
     }
 
     /// Drops a lost leader; a campaign follows.
     pub(crate) fn lose_leader(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        assert!(replica.register.leading().is_none(), "a leader has lost its leader");
-        replica.register.leader = None;
+        assert!(replica.consensus.leading().is_none(), "a leader has lost its leader");
+        replica.consensus.leader = None;
         self.await_turn(partition);
     }
 
@@ -87,10 +87,10 @@ impl Node {
         let timeout_us = self.config.election_timeout_ms * 1_000;
         let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
         for id in led {
-            let quorum = self.partitions[&id].register.quorum(|node| self.is_alive(node));
+            let quorum = self.partitions[&id].consensus.quorum(|node| self.is_alive(node));
             let now_us = self.now.mono_us;
             let leading =
-                self.partitions.get_mut(&id).and_then(|replica| replica.register.leading_mut()).expect("it leads");
+                self.partitions.get_mut(&id).and_then(|replica| replica.consensus.leading_mut()).expect("it leads");
             assert!(leading.quorum_us <= now_us, "a majority was heard in the future");
             if quorum {
                 leading.quorum_us = now_us;
@@ -104,10 +104,10 @@ impl Node {
     pub(crate) fn lead_nothing(&mut self) {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
-            let register = &mut self.partitions.get_mut(&id).expect("just listed").register;
-            match register.role {
+            let consensus = &mut self.partitions.get_mut(&id).expect("just listed").consensus;
+            match consensus.role {
                 Role::Leader(_) => self.step_down(id, "its wall clock is wrong"),
-                Role::PreCandidate { .. } | Role::Candidate { .. } => register.role = Role::Follower,
+                Role::PreCandidate { .. } | Role::Candidate { .. } => consensus.role = Role::Follower,
                 Role::Follower => {}
             }
         }
@@ -125,6 +125,6 @@ impl Node {
     }
 
     pub(crate) fn leads(&self, partition: PartitionId) -> bool {
-        self.partitions[&partition].register.leading().is_some()
+        self.partitions[&partition].consensus.leading().is_some()
     }
 }

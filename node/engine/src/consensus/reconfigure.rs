@@ -9,8 +9,8 @@ use crate::effect::Observation;
 use norn_model::claim_table::table::Op;
 use norn_model::cohort::{Change, Cohort, Phase};
 use norn_model::config::mutant;
+use norn_model::consensus::{Changing, Progress, Retiring};
 use norn_model::message::Reconfiguration;
-use norn_model::register::{Changing, Progress, Retiring};
 use norn_model::viewstamp::ReplicaId;
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
@@ -24,7 +24,7 @@ impl Node {
         let target: Option<Vec<ReplicaId>> = nodes.iter().map(|node| self.replica_of(*node)).collect();
         let now_us = self.now.mono_us;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let Some(leading) = replica.register.leading_mut() else { return };
+        let Some(leading) = replica.consensus.leading_mut() else { return };
         let Some(target) = target.filter(|target| !target.is_empty()) else { return };
         if leading.changing.target.as_ref() != Some(&target) {
             leading.changing.target = Some(target);
@@ -36,9 +36,9 @@ impl Node {
     /// At the leader: begins a step, after a change of the cohort or at the start of the leadership.
     pub(crate) fn begin_step(&mut self, partition: PartitionId) {
         let (me, now_us) = (self.me, self.now.mono_us);
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let followers = register.cohort.followers();
-        let Some(leading) = register.leading_mut() else { return };
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        let followers = consensus.cohort.followers();
+        let Some(leading) = consensus.leading_mut() else { return };
         let (target, asked_us) = (leading.changing.target.take(), leading.changing.asked_us);
         leading.changing = Changing { target, asked_us, began_us: now_us, moved_us: now_us, ..Changing::default() };
         leading.progress.retain(|node, _| followers.contains(node) || *node == me);
@@ -58,9 +58,9 @@ impl Node {
 
     /// Whether a leader has anything to do about its cohort.
     pub(crate) fn leads_a_change(&self, partition: PartitionId) -> bool {
-        let register = &self.partitions[&partition].register;
-        let Some(leading) = register.leading() else { return false };
-        let cohort = &register.cohort;
+        let consensus = &self.partitions[&partition].consensus;
+        let Some(leading) = consensus.leading() else { return false };
+        let cohort = &consensus.cohort;
         leading.changing.target.is_some()
             || !cohort.is_stable()
             || !cohort.exiles.is_empty()
@@ -70,14 +70,14 @@ impl Node {
 
     /// Whether the cohort of a leader's table is committed.
     pub(crate) fn is_cohort_committed(&self, partition: PartitionId) -> bool {
-        let register = &self.partitions[&partition].register;
-        let version = register.cohort.version;
-        register.established() && (version.epoch < register.viewstamp.epoch || version.length <= register.commit)
+        let consensus = &self.partitions[&partition].consensus;
+        let version = consensus.cohort.version;
+        consensus.established() && (version.epoch < consensus.viewstamp.epoch || version.length <= consensus.commit)
     }
 
     /// Whether a committed cohort leaves this leader out. It then appends nothing any more, so that a member can take over.
     pub(crate) fn leads_as_exile(&self, partition: PartitionId) -> bool {
-        !self.partitions[&partition].register.cohort.has_voter(self.me) && self.is_cohort_committed(partition)
+        !self.partitions[&partition].consensus.cohort.has_voter(self.me) && self.is_cohort_committed(partition)
     }
 
     /// Takes the next step, if it is due.
@@ -102,7 +102,7 @@ impl Node {
             self.append_step(partition, change);
             return;
         }
-        let cohort = self.partitions[&partition].register.cohort.clone();
+        let cohort = self.partitions[&partition].consensus.cohort.clone();
         let exiles = cohort.exiles.iter().map(|exile| exile.seat.replica.node);
         let there: Vec<NodeId> = exiles.filter(|node| self.is_alive(*node)).collect();
         for exile in there {
@@ -131,7 +131,7 @@ impl Node {
         if mutant!(self.config, RevertsEarly) && !cohort.is_stable() {
             self.append(partition, Op::Cohort(Change::Revert { at_ms }), None);
         }
-        if !mutant!(self.config, SwitchesEarly) || !cohort.is_stable() || partition == PartitionId::ROOT {
+        if !mutant!(self.config, SwitchesEarly) || !cohort.is_stable() || partition == PartitionId::METADATA {
             return;
         }
         let members: Vec<ReplicaId> = cohort.members.iter().map(|seat| seat.replica).collect();
@@ -154,8 +154,8 @@ impl Node {
 
     /// Reacts to a commit: if it covers the operation that made the present cohort, the next step may follow.
     pub(crate) fn note_cohort_commit(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        let told = register.leading().is_none_or(|leading| leading.changing.told);
+        let consensus = &self.partitions[&partition].consensus;
+        let told = consensus.leading().is_none_or(|leading| leading.changing.told);
         if !told && self.is_cohort_committed(partition) {
             self.tell_committed(partition);
             if self.leads_a_change(partition) {
@@ -166,9 +166,9 @@ impl Node {
 
     fn tell_committed(&mut self, partition: PartitionId) {
         assert!(self.is_cohort_committed(partition), "a cohort is told as committed that is not");
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let cohort = register.cohort.clone();
-        let changing = &mut register.leading_mut().expect("it leads").changing;
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        let cohort = consensus.cohort.clone();
+        let changing = &mut consensus.leading_mut().expect("it leads").changing;
         if !std::mem::replace(&mut changing.told, true) && !cohort.is_founded() {
             self.outbox.observe(Observation::CohortCommitted { partition: partition.0, cohort });
             self.leads_changed();
@@ -178,8 +178,8 @@ impl Node {
     /// Returns the change to append now. The cohort is committed.
     fn next_step(&mut self, partition: PartitionId) -> Option<Change> {
         let (now, patience_us) = (self.now, self.config.revert_after_ms * 1_000);
-        let register = &self.partitions[&partition].register;
-        let (cohort, leading) = (&register.cohort, register.leading()?);
+        let consensus = &self.partitions[&partition].consensus;
+        let (cohort, leading) = (&consensus.cohort, consensus.leading()?);
         assert!(leading.established, "a change goes on before its leader is established");
         let changing = &leading.changing;
         let Some(next) = &cohort.next else {
@@ -214,9 +214,9 @@ impl Node {
     /// Begins the requested change, unless it is in effect already or cannot begin now.
     fn first_step(&mut self, partition: PartitionId) -> Option<Change> {
         let (now_us, patience_us) = (self.now.mono_us, self.config.revert_after_ms * 1_000);
-        let register = &self.partitions[&partition].register;
-        let cohort = &register.cohort;
-        let changing = &register.leading()?.changing;
+        let consensus = &self.partitions[&partition].consensus;
+        let cohort = &consensus.cohort;
+        let changing = &consensus.leading()?.changing;
         assert!(cohort.is_stable(), "a change begins while another is under way");
         let target = changing.target.clone()?;
         assert!(!target.is_empty(), "a cohort is to have no members");
@@ -224,13 +224,13 @@ impl Node {
         let there =
             target.iter().filter(|replica| !members.contains(replica)).all(|replica| self.is_reachable(replica.node));
         let change = Change::Admit { members: members.clone(), next: target.clone() };
-        let at = register.viewstamp;
+        let at = consensus.viewstamp;
         let fits = cohort.changed(&change, norn_model::viewstamp::Viewstamp { length: at.length + 1, ..at }).is_ok();
         let over = target == members || now_us >= changing.asked_us + patience_us;
         let begins = there && fits && target != members;
         if begins || over {
-            let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-            register.leading_mut()?.changing.target = None;
+            let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+            consensus.leading_mut()?.changing.target = None;
         }
         begins.then_some(change)
     }
@@ -239,7 +239,7 @@ impl Node {
     /// goes on without them, or healthy members would have no leader. An established leader may do so even if the joint cohort is
     /// not committed: every quorum in question has a majority of the members. Returns whether it did.
     pub(crate) fn gives_up_change(&mut self, partition: PartitionId) -> bool {
-        let cohort = &self.partitions[&partition].register.cohort;
+        let cohort = &self.partitions[&partition].consensus.cohort;
         let members = cohort.is_joint() && cohort.members_quorum(|node| self.is_alive(node));
         if !members || !self.may_append(partition) {
             return false;
@@ -253,9 +253,9 @@ impl Node {
     fn lead_no_more(&mut self, partition: PartitionId) {
         let (now_us, until_us) = (self.now.mono_us, self.after_ms(2 * self.config.election_timeout_ms));
         assert!(self.leads_as_exile(partition), "a member ends its leadership as if it were none");
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let members: Vec<NodeId> = register.cohort.members().collect();
-        let leading = register.leading_mut().expect("it leads");
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        let members: Vec<NodeId> = consensus.cohort.members().collect();
+        let leading = consensus.leading_mut().expect("it leads");
         let leave_us = *leading.changing.leave_us.get_or_insert(until_us);
         if now_us >= leave_us {
             self.step_down(partition, "it is no member any more");
@@ -279,10 +279,10 @@ impl Node {
     ) {
         let now_us = self.now.mono_us;
         let Some(state) = self.partitions.get_mut(&partition).filter(|_| replica.node == from) else { return };
-        let register = &mut state.register;
-        let known = register.cohort.knows_replica(&replica);
-        let level = register.cohort.version == at;
-        let Some(leading) = register.leading_mut() else { return };
+        let consensus = &mut state.consensus;
+        let known = consensus.cohort.knows_replica(&replica);
+        let level = consensus.cohort.version == at;
+        let Some(leading) = consensus.leading_mut() else { return };
         if !known {
             self.tell_outside(from, partition);
             return;

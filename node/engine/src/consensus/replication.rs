@@ -4,12 +4,12 @@ use crate::Node;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use norn_model::claim_table::table::{Op, Table};
+use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::config::mutant;
+use norn_model::consensus::{ConsensusState, Waiting};
 use norn_model::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
 use norn_model::message::{AntiEntropy, LogWord, Replication};
 use norn_model::record::Record;
-use norn_model::register::{Register, Waiting};
 use norn_model::replica::{DoneFlag, Partition};
 use norn_model::rules;
 use norn_model::task::Task;
@@ -25,16 +25,16 @@ impl Node {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let early = mutant!(self.config, SwitchesEarly) || mutant!(self.config, RevertsEarly);
-        assert!(replica.register.established() || early, "only an established leader appends");
-        let (after, standing) = (replica.register.viewstamp, replica.standing());
+        assert!(replica.consensus.established() || early, "only an established leader appends");
+        let (after, standing) = (replica.consensus.viewstamp, replica.standing());
         if let Err(misfit) = replica.apply(&op, now, &config) {
             self.halt(format!("{partition:?}: the leader's own {misfit}"));
             return;
         }
         let op = Arc::new(op);
-        replica.register.keep(op.clone());
-        let length = replica.register.viewstamp.length;
-        let leading = replica.register.leading_mut().expect("it leads");
+        replica.consensus.keep(op.clone());
+        let length = replica.consensus.viewstamp.length;
+        let leading = replica.consensus.leading_mut().expect("it leads");
         let in_order = leading.waiting.back().is_none_or(|(last, _)| *last < length);
         assert!(in_order, "a continuation waits for an operation that is not appended yet");
         if let Some(waiting) = waiting {
@@ -50,22 +50,25 @@ impl Node {
     /// Whether a leader may append another operation now.
     pub(crate) fn may_append(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition) else { return false };
-        let register = &replica.register;
-        let idle = register.leading().is_some_and(|leading| self.now.mono_us >= leading.transferring_until_us);
-        assert!(register.commit <= register.viewstamp.length, "the commit index is ahead of the operations it covers");
-        let room = register.viewstamp.length - register.commit < OPS_UNCOMMITTED_MAX;
-        register.established() && idle && room && !self.leads_as_exile(partition)
+        let consensus = &replica.consensus;
+        let idle = consensus.leading().is_some_and(|leading| self.now.mono_us >= leading.transferring_until_us);
+        assert!(
+            consensus.commit <= consensus.viewstamp.length,
+            "the commit index is ahead of the operations it covers"
+        );
+        let room = consensus.viewstamp.length - consensus.commit < OPS_UNCOMMITTED_MAX;
+        consensus.established() && idle && room && !self.leads_as_exile(partition)
     }
 
     /// Sends the operations appended in this step.
     pub(crate) fn replicate(&mut self, partition: PartitionId) {
         let me = self.me;
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let register = &replica.register;
-        if register.leading().is_none() {
+        let consensus = &replica.consensus;
+        if consensus.leading().is_none() {
             return;
         }
-        let length = register.viewstamp.length;
+        let length = consensus.viewstamp.length;
         if mutant!(self.config, GrantBeforeQuorum) {
             self.commit_to(partition, length, length);
         }
@@ -81,9 +84,9 @@ impl Node {
     /// Sends operations that a follower was not sent yet, or the whole table if they are no longer kept.
     fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
         let (now_us, resend_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
-        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        let (length, digest) = (register.viewstamp.length, register.table.digest());
-        let Some(leading) = register.leading() else { return };
+        let consensus = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").consensus;
+        let (length, digest) = (consensus.viewstamp.length, consensus.table.digest());
+        let Some(leading) = consensus.leading() else { return };
         let commit = leading.heeded;
         let Some(progress) = leading.progress.get(&node) else { return };
         let Some(matched) = progress.matched else { return };
@@ -94,18 +97,18 @@ impl Node {
         if first > length || first > window_end {
             return;
         }
-        let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX) else {
+        let Some(ops) = consensus.kept_from(first, OPS_PER_MESSAGE_MAX) else {
             // A table sent recently may be large and still on its way.
             if progress.table_us.is_none_or(|table_us| now_us >= table_us + resend_us) {
-                let leading = register.leading_mut().expect("it leads");
+                let leading = consensus.leading_mut().expect("it leads");
                 leading.progress.get_mut(&node).expect("just seen").table_us = Some(now_us);
                 self.send_table(partition, node);
             }
             return;
         };
         assert!(!ops.is_empty(), "a follower lacks an operation that is said to be kept");
-        assert!(commit <= register.commit, "more grants may be told than are committed");
-        let leading = register.leading_mut().expect("it leads");
+        assert!(commit <= consensus.commit, "more grants may be told than are committed");
+        let leading = consensus.leading_mut().expect("it leads");
         let epoch = leading.epoch;
         let progress = leading.progress.get_mut(&node).expect("just seen");
         progress.sent = first + ops.len() as u64 - 1;
@@ -122,9 +125,9 @@ impl Node {
 
     fn send_table(&mut self, partition: PartitionId, node: NodeId) {
         let now_us = self.now.mono_us;
-        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        let (viewstamp, table) = (register.viewstamp, Arc::new(register.table.clone()));
-        let leading = register.leading_mut().expect("it leads");
+        let consensus = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").consensus;
+        let (viewstamp, table) = (consensus.viewstamp, Arc::new(consensus.table.clone()));
+        let leading = consensus.leading_mut().expect("it leads");
         let commit = leading.heeded;
         let progress = leading.progress.get_mut(&node).expect("a follower");
         assert_eq!(viewstamp.epoch, leading.epoch, "a leader sends the table of another epoch");
@@ -138,9 +141,9 @@ impl Node {
     /// table.
     pub(crate) fn catch_up(&mut self, partition: PartitionId, node: NodeId) {
         let now_us = self.now.mono_us;
-        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        let length = register.viewstamp.length;
-        let Some(leading) = register.leading_mut() else { return };
+        let consensus = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").consensus;
+        let length = consensus.viewstamp.length;
+        let Some(leading) = consensus.leading_mut() else { return };
         let (epoch, base, digest) = (leading.epoch, leading.base, leading.base_digest.to_be_bytes());
         let progress = leading.progress.get_mut(&node).expect("a follower");
         // A follower that has not reported its viewstamp most likely has the leader's base table. One that is in the epoch
@@ -157,15 +160,17 @@ impl Node {
         );
         progress.sent = 0;
         progress.sent_us = now_us;
-        let table = (!by_name).then(|| Arc::new(register.table.clone()));
+        let table = (!by_name).then(|| Arc::new(consensus.table.clone()));
         self.outbox.send(node, Replication::Install { partition, epoch, base, table, digest });
     }
 
     /// Resends what a follower has not acknowledged.
     pub(crate) fn resend_to(&mut self, partition: PartitionId, node: NodeId) {
-        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        let length = register.viewstamp.length;
-        let Some(progress) = register.leading_mut().and_then(|leading| leading.progress.get_mut(&node)) else { return };
+        let consensus = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").consensus;
+        let length = consensus.viewstamp.length;
+        let Some(progress) = consensus.leading_mut().and_then(|leading| leading.progress.get_mut(&node)) else {
+            return;
+        };
         match progress.matched {
             None => self.catch_up(partition, node),
             Some(matched) if matched < length => {
@@ -178,9 +183,9 @@ impl Node {
 
     pub(crate) fn resend(&mut self, partition: PartitionId) {
         let (now_us, me, resend_us) = (self.now.mono_us, self.me, self.config.resend_ms * 1_000);
-        let register = &self.partitions[&partition].register;
-        let length = register.viewstamp.length;
-        let Some(leading) = register.leading() else { return };
+        let consensus = &self.partitions[&partition].consensus;
+        let length = consensus.viewstamp.length;
+        let Some(leading) = consensus.leading() else { return };
         let behind: Vec<(NodeId, u64)> = leading
             .progress
             .iter()
@@ -201,31 +206,31 @@ impl Node {
     fn follow(&mut self, partition: PartitionId, leader: NodeId, epoch: Epoch) -> bool {
         let now_us = self.now.mono_us;
         let Some(replica) = self.partitions.get_mut(&partition) else { return false };
-        let register = &mut replica.register;
-        let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+        let consensus = &mut replica.consensus;
+        let (own, promised, viewstamp) = (consensus.me, consensus.promised, consensus.viewstamp);
         if !rules::may_follow(promised, epoch) {
             self.outbox.send(leader, Replication::Nack { partition, replica: own, promised, viewstamp });
             return false;
         }
-        if register.leading().is_some() {
-            if register.leading().is_some_and(|leading| leading.epoch == epoch) {
+        if consensus.leading().is_some() {
+            if consensus.leading().is_some_and(|leading| leading.epoch == epoch) {
                 self.halt(format!("{partition:?}: {leader} leads epoch {epoch}, and so does this node"));
                 return false;
             }
             self.step_down(partition, "a later epoch has a leader");
         }
-        let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
-        register.role = norn_model::register::Role::Follower;
-        register.leader = Some(norn_model::register::Leader { epoch, node: leader });
-        register.heard_us = now_us;
-        if epoch > register.promised {
-            register.promised = epoch;
-            register.voted_for = None;
-            register.seen = register.seen.max(epoch);
+        let consensus = &mut self.partitions.get_mut(&partition).expect("just seen").consensus;
+        consensus.role = norn_model::consensus::Role::Follower;
+        consensus.leader = Some(norn_model::consensus::Leader { epoch, node: leader });
+        consensus.heard_us = now_us;
+        if epoch > consensus.promised {
+            consensus.promised = epoch;
+            consensus.voted_for = None;
+            consensus.seen = consensus.seen.max(epoch);
             self.outbox.persist(Record::Vote { partition, promised: epoch, voted_for: None });
         }
-        assert_eq!(register.promised, epoch, "a replica follows an epoch that it has not promised");
-        assert!(register.leading().is_none(), "a leader follows another one");
+        assert_eq!(consensus.promised, epoch, "a replica follows an epoch that it has not promised");
+        assert!(consensus.leading().is_none(), "a leader follows another one");
         self.timers.cancel(Key::Election(partition));
         true
     }
@@ -235,7 +240,7 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         epoch: Epoch,
-        (base, table): (Viewstamp, Option<Arc<Table>>),
+        (base, table): (Viewstamp, Option<Arc<ClaimTable>>),
         digest: u128,
     ) {
         let viewstamp = Viewstamp { epoch, length: 0 };
@@ -245,8 +250,8 @@ impl Node {
         }
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
-        let own = replica.register.viewstamp;
-        assert_eq!(replica.register.promised, epoch, "an installation is taken from a leader that is not followed");
+        let own = replica.consensus.viewstamp;
+        assert_eq!(replica.consensus.promised, epoch, "an installation is taken from a leader that is not followed");
         if !rules::takes_table(own, viewstamp) {
             if !mutant!(self.config, ReinstallUnanswered) {
                 self.acknowledge(partition, from, Vec::new());
@@ -259,7 +264,7 @@ impl Node {
         }
         let standing = replica.standing();
         replica.install(viewstamp, table.as_ref().map(|table| table.as_ref().clone()), now, &config);
-        if replica.register.table.digest() != digest {
+        if replica.consensus.table.digest() != digest {
             self.halt(format!("{partition:?}: the table at {base:?} differs from that of leader {from}"));
             return;
         }
@@ -277,7 +282,7 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         viewstamp: Viewstamp,
-        table: &Arc<Table>,
+        table: &Arc<ClaimTable>,
         commit: u64,
     ) {
         if !self.whole(partition, table, viewstamp) || !self.follow(partition, from, viewstamp.epoch) {
@@ -285,14 +290,14 @@ impl Node {
         }
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
-        if rules::takes_table(replica.register.viewstamp, viewstamp) {
+        if rules::takes_table(replica.consensus.viewstamp, viewstamp) {
             let standing = replica.standing();
             replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
             self.note_standing(partition, &standing);
             self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
             self.stirred.insert(partition);
         }
-        self.partitions.get_mut(&partition).expect("followed").register.learn_commit(commit.min(viewstamp.length));
+        self.partitions.get_mut(&partition).expect("followed").consensus.learn_commit(commit.min(viewstamp.length));
         self.acknowledge(partition, from, Vec::new());
     }
 
@@ -310,7 +315,7 @@ impl Node {
         }
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
-        let own = replica.register.viewstamp;
+        let own = replica.consensus.viewstamp;
         let Some(known) = rules::known_of(own, epoch, first) else {
             self.refuse(partition, from);
             return;
@@ -324,14 +329,14 @@ impl Node {
                 return;
             }
         }
-        let end = replica.register.viewstamp;
+        let end = replica.consensus.viewstamp;
         assert_eq!(end, Viewstamp { length: own.length + fresh.len() as u64, ..own }, "operations were left out");
         let last = own.length + fresh.len() as u64;
-        if digest != 0 && !fresh.is_empty() && replica.register.table.digest() != digest {
+        if digest != 0 && !fresh.is_empty() && replica.consensus.table.digest() != digest {
             self.halt(format!("{partition:?}: at ({epoch}, {last}) the table differs from that of leader {from}"));
             return;
         }
-        replica.register.learn_commit(commit);
+        replica.consensus.learn_commit(commit);
         if !fresh.is_empty() {
             self.note_standing(partition, &standing);
             self.outbox.persist(Record::Ops { partition, after: own, ops: fresh });
@@ -342,21 +347,21 @@ impl Node {
 
     /// Whether this replica follows, with a table of this epoch.
     fn is_at(&self, partition: PartitionId, epoch: Epoch) -> bool {
-        let at = |register: &Register| register.viewstamp.epoch == epoch && register.leading().is_none();
-        self.partitions.get(&partition).is_some_and(|replica| at(&replica.register))
+        let at = |consensus: &ConsensusState| consensus.viewstamp.epoch == epoch && consensus.leading().is_none();
+        self.partitions.get(&partition).is_some_and(|replica| at(&replica.consensus))
     }
 
     /// Reports this replica's viewstamp to its leader, so that the leader sends what follows. The replica ignored operations before
     /// its start was answered, and a leader with another cohort may not know the replica.
     pub(crate) fn ask_for_operations(&mut self, partition: PartitionId) {
-        if let Some(leader) = self.partitions[&partition].register.leader {
+        if let Some(leader) = self.partitions[&partition].consensus.leader {
             self.refuse(partition, leader.node);
         }
     }
 
     fn refuse(&mut self, partition: PartitionId, leader: NodeId) {
-        let register = &self.partitions[&partition].register;
-        let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+        let consensus = &self.partitions[&partition].consensus;
+        let (replica, promised, viewstamp) = (consensus.me, consensus.promised, consensus.viewstamp);
         self.outbox.send(leader, Replication::Nack { partition, replica, promised, viewstamp });
     }
 
@@ -364,12 +369,12 @@ impl Node {
     fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, missing: Vec<TaskId>) {
         self.close_wound(partition);
         let replica = self.partitions.get_mut(&partition).expect("it follows");
-        assert!(replica.register.leading().is_none(), "a leader acknowledges to itself alone");
+        assert!(replica.consensus.leading().is_none(), "a leader acknowledges to itself alone");
         // A leader has installed the present table here.
-        replica.borrowed &= replica.register.viewstamp.epoch < replica.register.promised;
+        replica.borrowed &= replica.consensus.viewstamp.epoch < replica.consensus.promised;
         let replica = &self.partitions[&partition];
-        let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
-        let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
+        let (consensus, done, wound) = (&replica.consensus, replica.done_flags(), replica.healing.wound);
+        let (epoch, length, replica) = (consensus.viewstamp.epoch, consensus.viewstamp.length, consensus.me);
         let log = LogWord::default();
         let ack = Replication::Ack { partition, epoch, replica, length, done, missing, wound, log };
         self.outbox.send_durable(leader, ack);
@@ -378,10 +383,10 @@ impl Node {
     /// The leader's acknowledgement to itself. It carries no done flags, because the leader knows those endings itself.
     pub(crate) fn acknowledge_own(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
-        let (register, wound) = (&replica.register, replica.healing.wound);
-        let Viewstamp { epoch, length } = register.viewstamp;
-        assert!(register.leading().is_some_and(|own| own.epoch == epoch), "a table of another epoch is acknowledged");
-        let (replica, done, missing) = (register.me, Vec::new(), Vec::new());
+        let (consensus, wound) = (&replica.consensus, replica.healing.wound);
+        let Viewstamp { epoch, length } = consensus.viewstamp;
+        assert!(consensus.leading().is_some_and(|own| own.epoch == epoch), "a table of another epoch is acknowledged");
+        let (replica, done, missing) = (consensus.me, Vec::new(), Vec::new());
         let log = LogWord::default();
         let ack = Replication::Ack { partition, epoch, replica, length, done, missing, wound, log };
         self.outbox.send_durable(self.me, ack);
@@ -389,12 +394,12 @@ impl Node {
 
     /// Repeats the acknowledgement, because it now counts for more.
     pub(crate) fn acknowledge_anew(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        let epoch = register.viewstamp.epoch;
-        if register.leading().is_some() {
+        let consensus = &self.partitions[&partition].consensus;
+        let epoch = consensus.viewstamp.epoch;
+        if consensus.leading().is_some() {
             self.acknowledge_own(partition);
-        } else if let Some(leader) = register.leader.filter(|leader| leader.epoch == epoch)
-            && register.promised == epoch
+        } else if let Some(leader) = consensus.leader.filter(|leader| leader.epoch == epoch)
+            && consensus.promised == epoch
         {
             self.acknowledge(partition, leader.node, Vec::new());
         }
@@ -413,9 +418,9 @@ impl Node {
         let (recovering_counts, holes_count) =
             (mutant!(self.config, RecoveringCounts), mutant!(self.config, HolesGrant));
         let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
-        let register = &mut partition_state.register;
-        let (newest, member) = (register.viewstamp.length, register.cohort.knows_replica(&replica));
-        let Some(leading) = register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        let consensus = &mut partition_state.consensus;
+        let (newest, member) = (consensus.viewstamp.length, consensus.cohort.knows_replica(&replica));
+        let Some(leading) = consensus.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         if !member && replica.node == from {
             self.tell_outside(from, partition);
             return;
@@ -439,7 +444,7 @@ impl Node {
         assert!(progress.holds <= progress.matched, "more counts for commits than was acknowledged");
         assert!(progress.heeds <= progress.matched, "more counts for grants than was acknowledged");
         if heed {
-            self.learn_endings(from, partition, done);
+            self.merge_endings(from, partition, done);
         }
         if !missing.is_empty() {
             self.signals.report(Signal::SpecsMissing { partition, node: from, ids: missing });
@@ -451,7 +456,7 @@ impl Node {
     }
 
     /// Takes in followers' done flags: tasks that the leader granted and that are known to have ended.
-    fn learn_endings(&mut self, from: NodeId, partition: PartitionId, done: Vec<DoneFlag>) {
+    fn merge_endings(&mut self, from: NodeId, partition: PartitionId, done: Vec<DoneFlag>) {
         if done.is_empty() {
             return;
         }
@@ -463,7 +468,7 @@ impl Node {
             done.into_iter().partition(|flag| !flag.ending.is_bottom() || store.ended(&flag.id));
         let replica = &self.partitions[&partition];
         // A delayed acknowledgement may name tasks forgotten since.
-        let current = |id: &TaskId| replica.register.cell(id).is_some() || !replica.may_have_forgotten(id);
+        let current = |id: &TaskId| replica.consensus.claim_entry(id).is_some() || !replica.may_have_forgotten(id);
         let proven = proven.into_iter().filter(|flag| current(&flag.id));
         let items: Vec<(TaskId, Task)> = proven.map(|flag| (flag.id, flag.ending)).collect();
         if !items.is_empty() {
@@ -474,15 +479,15 @@ impl Node {
             return;
         }
         let ids = unproven.iter().map(|flag| flag.id).collect();
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
         // Only claims in the table, so that no peer can make a leader remember more than those.
-        let current = |id: &TaskId, token: Token| register.cell(id).is_some_and(|cell| cell.token == token);
+        let current = |id: &TaskId, token: Token| consensus.claim_entry(id).is_some_and(|entry| entry.token == token);
         let claims: Vec<(TaskId, Token)> =
             unproven.iter().map(|flag| (flag.id, flag.token)).filter(|(id, token)| current(id, *token)).collect();
         let stale = |(id, token): &&(TaskId, Token)| !current(id, *token);
         let over: Vec<(TaskId, Token)> =
-            register.leading().expect("it leads").unproven.iter().filter(stale).copied().collect();
-        let leading = register.leading_mut().expect("it leads");
+            consensus.leading().expect("it leads").unproven.iter().filter(stale).copied().collect();
+        let leading = consensus.leading_mut().expect("it leads");
         over.iter().for_each(|claim| assert!(leading.unproven.remove(claim)));
         leading.unproven.extend(claims);
         self.outbox.send(from, AntiEntropy::Need { partition, ids });
@@ -497,15 +502,15 @@ impl Node {
         viewstamp: Viewstamp,
     ) {
         let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
-        let register = &mut partition_state.register;
-        register.seen =
-            register.seen.max(promised.min(register.seen.saturating_add(norn_model::limits::EPOCH_STEP_MAX)));
-        let member = register.cohort.knows_replica(&replica) && replica.node == from;
-        if register.leading().is_some() && !member {
+        let consensus = &mut partition_state.consensus;
+        consensus.seen =
+            consensus.seen.max(promised.min(consensus.seen.saturating_add(norn_model::limits::EPOCH_STEP_MAX)));
+        let member = consensus.cohort.knows_replica(&replica) && replica.node == from;
+        if consensus.leading().is_some() && !member {
             self.tell_outside(from, partition);
             return;
         }
-        let Some(leading) = register.leading_mut() else { return };
+        let Some(leading) = consensus.leading_mut() else { return };
         if promised > leading.epoch {
             self.step_down(partition, "a follower promised a later epoch");
             return;
@@ -515,9 +520,9 @@ impl Node {
 
     /// At the leader: sends what follows a follower's reported viewstamp.
     pub(crate) fn send_from(&mut self, partition: PartitionId, from: NodeId, viewstamp: Viewstamp) {
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let newest = register.viewstamp.length;
-        let leading = register.leading_mut().expect("it leads");
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        let newest = consensus.viewstamp.length;
+        let leading = consensus.leading_mut().expect("it leads");
         let epoch = leading.epoch;
         let Some(progress) = leading.progress.get_mut(&from) else { return };
         progress.viewstamp = Some(viewstamp);
@@ -532,10 +537,10 @@ impl Node {
 
     /// commits what a quorum has on disk.
     fn advance(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        let Some(leading) = register.leading() else { return };
-        let Some(length) = register.held() else { return };
-        let heeded = register.heeded().min(length);
+        let consensus = &self.partitions[&partition].consensus;
+        let Some(leading) = consensus.leading() else { return };
+        let Some(length) = consensus.held() else { return };
+        let heeded = consensus.heeded().min(length);
         if !leading.established {
             self.establish(partition);
         }
@@ -546,23 +551,23 @@ impl Node {
     /// Drops kept operations that no followers, or few, still need.
     fn trim_kept(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("it leads, or did");
-        if !replica.register.trim_kept() {
+        if !replica.consensus.trim_kept() {
             return;
         }
         let followers = replica.cohort().followers().into_iter();
         let alive: BTreeSet<NodeId> = followers.filter(|node| *node == self.me || self.is_alive(*node)).collect();
         let replica = self.partitions.get_mut(&partition).expect("just seen");
-        replica.register.trim_large(|node| alive.contains(&node));
+        replica.consensus.trim_large(|node| alive.contains(&node));
     }
 
     pub(crate) fn establish(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("it leads");
-        let leading = replica.register.leading_mut().expect("it leads");
+        let leading = replica.consensus.leading_mut().expect("it leads");
         assert!(!leading.established, "a leader is established once");
         leading.established = true;
         let epoch = leading.epoch;
         self.outbox.observe(Observation::Established { partition: partition.0, epoch });
-        assert_eq!(epoch, replica.register.viewstamp.epoch, "it leads another epoch than that of its table");
+        assert_eq!(epoch, replica.consensus.viewstamp.epoch, "it leads another epoch than that of its table");
         if self.leads_a_change(partition) {
             self.timers.set(Key::Change(partition), self.now.mono_us);
         }
@@ -571,17 +576,17 @@ impl Node {
 
     /// Advances the commit index to `length` and the grant-ack index to `heeded`, and reports the continuations that are ready.
     fn commit_to(&mut self, partition: PartitionId, length: u64, heeded: u64) {
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let Some(leading) = register.leading() else { return };
-        if length <= register.commit && heeded <= leading.heeded {
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        let Some(leading) = consensus.leading() else { return };
+        if length <= consensus.commit && heeded <= leading.heeded {
             return;
         }
         assert!(leading.established, "something is committed before the installation");
-        assert!(length <= register.viewstamp.length, "more would be committed than there is");
+        assert!(length <= consensus.viewstamp.length, "more would be committed than there is");
         assert!(heeded <= length, "more grants may be told than are committed");
-        register.learn_commit(length);
-        let commit = register.commit;
-        let leading = register.leading_mut().expect("just seen");
+        consensus.learn_commit(length);
+        let commit = consensus.commit;
+        let leading = consensus.leading_mut().expect("just seen");
         let (epoch, before) = (leading.epoch, leading.heeded);
         leading.heeded = before.max(heeded);
         assert!(leading.heeded <= commit, "more grants may be told than are committed");
@@ -601,10 +606,10 @@ impl Node {
     /// Takes in the commit index in the leader's heartbeat.
     pub(crate) fn on_commit(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch, commit: u64) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let register = &mut replica.register;
-        let leads = register.leader.is_some_and(|leader| (leader.epoch, leader.node) == (epoch, from));
-        if leads && register.viewstamp.epoch == epoch {
-            register.learn_commit(commit);
+        let consensus = &mut replica.consensus;
+        let leads = consensus.leader.is_some_and(|leader| (leader.epoch, leader.node) == (epoch, from));
+        if leads && consensus.viewstamp.epoch == epoch {
+            consensus.learn_commit(commit);
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::Node;
 use crate::effect::Observation;
 use crate::event::ClientId;
 use norn_model::cohort::Silence;
+use norn_model::consensus::{Rescue, Role};
 use norn_model::limits::{EPOCH_STEP_MAX, RESCUE_EPOCHS};
 use norn_model::message::Election;
-use norn_model::register::{Rescue, Role};
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::membership::Remnant;
@@ -52,7 +52,7 @@ impl Node {
         if !cohort.has_voter(self.me) || lost.contains(&self.me) || cohort.quorum(|node| !lost.contains(&node)) {
             return None;
         }
-        let viewstamp = replica.register.viewstamp;
+        let viewstamp = replica.consensus.viewstamp;
         let left: Vec<NodeId> = cohort.voters().into_iter().filter(|node| !lost.contains(node)).collect();
         assert!(left.contains(&self.me), "a survivor is not among those that are left");
         assert!(left.len() < cohort.voters().len(), "a cohort without losses has no majority");
@@ -64,7 +64,7 @@ impl Node {
             epoch: viewstamp.epoch,
             length: viewstamp.length,
             tasks: replica.store.count() as u64,
-            claims: replica.register.table.cells.len() as u64,
+            claims: replica.consensus.table.entries.len() as u64,
         })
     }
 
@@ -90,16 +90,16 @@ impl Node {
     /// campaigns, with all survivors in the place of a quorum.
     fn begin_rescue(&mut self, partition: PartitionId, rescue: &Rescue) {
         assert!(!rescue.lost.contains(&self.me), "a lost node goes on");
-        if self.partitions[&partition].register.leading().is_some() {
+        if self.partitions[&partition].consensus.leading().is_some() {
             self.step_down(partition, "an operator calls its majority lost");
         }
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         let left = rescue.left(replica.cohort());
-        let register = &mut replica.register;
-        let epoch = register.promised.max(register.seen) + RESCUE_EPOCHS;
-        let (candidate, viewstamp) = (register.me, register.viewstamp);
+        let consensus = &mut replica.consensus;
+        let epoch = consensus.promised.max(consensus.seen) + RESCUE_EPOCHS;
+        let (candidate, viewstamp) = (consensus.me, consensus.viewstamp);
         assert!(epoch > viewstamp.epoch, "an election is not later than the table");
-        register.role =
+        consensus.role =
             Role::Candidate { epoch, viewstamp, votes: BTreeMap::new(), rescue: Some(Box::new(rescue.clone())) };
         self.outbox.observe(Observation::Rescue { partition: partition.0, epoch });
         let lost: Vec<NodeId> = rescue.lost.iter().copied().collect();
@@ -131,9 +131,9 @@ impl Node {
 
     /// Whether the quarantine of a partition is over: every lease from before it has expired, by both clocks.
     pub(crate) fn is_calm(&self, partition: PartitionId) -> bool {
-        let register = &self.partitions[&partition].register;
+        let consensus = &self.partitions[&partition].consensus;
         let ended = |silence: Silence| self.now.wall_ms >= silence.until_ms;
-        register.cohort.silence.is_some_and(ended) && register.silent_until_us <= self.now.mono_us
+        consensus.cohort.silence.is_some_and(ended) && consensus.silent_until_us <= self.now.mono_us
     }
 }
 

@@ -18,14 +18,14 @@ use crate::Node;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use norn_model::claim_table::table::{Op, Table};
+use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::cohort::{Change, Role, Seat, Told};
 use norn_model::config::mutant;
+use norn_model::consensus::Progress;
 use norn_model::message::{Election, LogWord, PeerMessage, Reconfiguration, Replication};
+use norn_model::metadata::Metadata;
 use norn_model::record::Record;
-use norn_model::register::Progress;
 use norn_model::replica::{Partition, Standing};
-use norn_model::root::Root;
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId};
@@ -56,7 +56,7 @@ impl Node {
     }
 
     /// Creates a replica for a table of a partition that is not held here, if the table names this node.
-    fn take_seat(&mut self, partition: PartitionId, epoch: Epoch, table: &Table) {
+    fn take_seat(&mut self, partition: PartitionId, epoch: Epoch, table: &ClaimTable) {
         if !self.has_partition(partition) || self.partitions.contains_key(&partition) || epoch == 0 {
             return;
         }
@@ -72,7 +72,7 @@ impl Node {
             return;
         }
         let replica = self.blank_replica(partition);
-        assert_eq!(replica.register.viewstamp, Viewstamp::default(), "a new replica has a table");
+        assert_eq!(replica.consensus.viewstamp, Viewstamp::default(), "a new replica has a table");
         self.partitions.insert(partition, replica);
         self.tell_wound(partition);
         self.begin_seat(partition);
@@ -95,8 +95,8 @@ impl Node {
     /// the resend timer.
     pub(crate) fn on_unheld(&mut self, from: NodeId, partition: PartitionId, replica: ReplicaId) {
         let Some(state) = self.partitions.get_mut(&partition).filter(|_| replica.node == from) else { return };
-        let known = state.register.cohort.knows_replica(&replica);
-        let Some(leading) = state.register.leading_mut() else { return };
+        let known = state.consensus.cohort.knows_replica(&replica);
+        let Some(leading) = state.consensus.leading_mut() else { return };
         if !known {
             self.tell_outside(from, partition);
             return;
@@ -122,7 +122,7 @@ impl Node {
     pub(crate) fn note_standing(&mut self, partition: PartitionId, before: &Standing) {
         let replica = self.partitions.get_mut(&partition).expect("it has just changed");
         let after = replica.standing();
-        assert!(after.version <= replica.register.viewstamp, "a cohort is later than its table");
+        assert!(after.version <= replica.consensus.viewstamp, "a cohort is later than its table");
         if after.lacks_facts(before) && replica.healing.open_facts() {
             self.signals.report(Signal::FactsMissing(partition));
             self.tell_wound(partition);
@@ -137,9 +137,9 @@ impl Node {
         let round = self.asks.number();
         let replica = self.partitions.get_mut(&partition).expect("it has just changed");
         replica.healing.begin_anew(round);
-        let (cohort, leads) = (replica.cohort().clone(), replica.register.leading().is_some());
+        let (cohort, leads) = (replica.cohort().clone(), replica.consensus.leading().is_some());
         self.outbox.observe(Observation::CohortChanged { partition: partition.0, cohort: cohort.clone() });
-        let told = Told { epoch: self.partitions[&partition].register.viewstamp.epoch, cohort };
+        let told = Told { epoch: self.partitions[&partition].consensus.viewstamp.epoch, cohort };
         self.learn_route(partition, &told);
         self.signals.report(Signal::CohortChanged(partition));
         if leads {
@@ -153,7 +153,7 @@ impl Node {
     /// Plays a replica's part in a change; repeats by timer while a change is under way.
     pub(crate) fn drive_change(&mut self, partition: PartitionId) {
         self.leave_if_cleared(partition);
-        if self.partitions[&partition].register.leading().is_some() {
+        if self.partitions[&partition].consensus.leading().is_some() {
             self.lead_change(partition);
         }
         if self.wants_agreement(partition) {
@@ -179,8 +179,8 @@ impl Node {
         let unasked = mutant!(self.config, OutsideUnasked);
         let waits = waits || self.is_out(partition) && self.may_drop(partition) && !unasked;
         if let Some(leader) = leader.filter(|_| waits) {
-            let register = &replica.register;
-            let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+            let consensus = &replica.consensus;
+            let (own, promised, viewstamp) = (consensus.me, consensus.promised, consensus.viewstamp);
             self.outbox.send(leader, Replication::Nack { partition, replica: own, promised, viewstamp });
         }
     }
@@ -194,9 +194,9 @@ impl Node {
             return;
         }
         let ready = !replica.healing.wound.table && self.has_agreed(partition);
-        let leader = if replica.register.leading().is_some() { Some(self.me) } else { self.leader_of(partition) };
-        let (at, own, log) = (cohort.version, replica.register.me, LogWord::default());
-        let facts = (replica.store.count() + replica.store.tombs_count()) as u64;
+        let leader = if replica.consensus.leading().is_some() { Some(self.me) } else { self.leader_of(partition) };
+        let (at, own, log) = (cohort.version, replica.consensus.me, LogWord::default());
+        let facts = (replica.store.count() + replica.store.tombstones_count()) as u64;
         if let Some(leader) = leader {
             self.outbox.send_durable(leader, Reconfiguration::Ready { partition, replica: own, at, ready, facts, log });
         }
@@ -220,10 +220,10 @@ impl Node {
 
     /// Informs a node that it has no part in the cohort.
     pub(crate) fn tell_outside(&mut self, node: NodeId, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
+        let consensus = &self.partitions[&partition].consensus;
         // Only a committed cohort may be advertised this way.
-        if register.established() && self.is_cohort_committed(partition) {
-            let told = Box::new(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() });
+        if consensus.established() && self.is_cohort_committed(partition) {
+            let told = Box::new(Told { epoch: consensus.viewstamp.epoch, cohort: consensus.cohort.clone() });
             self.outbox.send(node, Reconfiguration::Outside { partition, told });
         }
     }
@@ -237,7 +237,7 @@ impl Node {
         self.learn_route(partition, told);
         let Some(replica) = self.partitions.get(&partition) else { return };
         // A later epoch outranks even with an earlier version: the operation that admitted this node was never committed.
-        if told.rank() <= (replica.register.viewstamp.epoch, replica.cohort().version) {
+        if told.rank() <= (replica.consensus.viewstamp.epoch, replica.cohort().version) {
             return;
         }
         // Otherwise this replica asks to be re-admitted: at once if this is news (`learn_route`), then at every resend.
@@ -263,7 +263,7 @@ impl Node {
         let leader = self.leader_of(partition).filter(|leader| self.is_stray(partition) && *leader != self.me);
         if let Some(leader) = leader {
             let replica = &self.partitions[&partition];
-            let (own, cohort) = (replica.register.me, replica.cohort());
+            let (own, cohort) = (replica.consensus.me, replica.cohort());
             let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
             self.outbox.send(leader, Reconfiguration::Stray { partition, seat });
         }
@@ -274,8 +274,8 @@ impl Node {
         if seat.replica.node != from || !self.may_append(partition) || !self.is_cohort_committed(partition) {
             return;
         }
-        let register = &self.partitions[&partition].register;
-        let (cohort, at) = (&register.cohort, register.viewstamp);
+        let consensus = &self.partitions[&partition].consensus;
+        let (cohort, at) = (&consensus.cohort, consensus.viewstamp);
         let change = Change::Recall { seat, at_ms: self.now.wall_ms };
         let fits = seat.since < at && cohort.changed(&change, Viewstamp { length: at.length + 1, ..at }).is_ok();
         if fits {
@@ -289,7 +289,7 @@ impl Node {
         if replica.is_blank() {
             return;
         }
-        if replica.register.leading().is_some() {
+        if replica.consensus.leading().is_some() {
             self.step_down(partition, "it holds the partition no more");
         }
         let told = Box::new(self.route_of(partition));
@@ -330,7 +330,7 @@ impl Node {
 
     /// Creates the replica for a whole table before the handling of the message that carries it.
     pub(crate) fn seat_for(&mut self, message: &PeerMessage) {
-        let (partition, epoch, table): (_, _, &Arc<Table>) = match message {
+        let (partition, epoch, table): (_, _, &Arc<ClaimTable>) = match message {
             PeerMessage::Replication(Replication::Snapshot { partition, viewstamp, table, .. }) => {
                 (*partition, viewstamp.epoch, table)
             }
@@ -362,7 +362,7 @@ impl Node {
         let both = Wound { facts: true, table: true };
         self.consensus.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
         match &self.genesis {
-            Some(genesis) if partition == PartitionId::ROOT => blank.with_root(Root::found(genesis)),
+            Some(genesis) if partition == PartitionId::METADATA => blank.with_metadata(Metadata::found(genesis)),
             _ => blank,
         }
     }

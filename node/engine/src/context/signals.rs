@@ -5,9 +5,9 @@
 //! follows from each).
 
 use crate::event::ClientId;
+use norn_model::consensus::Waiting;
 use norn_model::limits::SIGNALS_MAX;
 use norn_model::message::{Items, StateCounts};
-use norn_model::register::Waiting;
 use norn_model::task::{Filling, Part, Task, Wanted};
 use norn_model::viewstamp::Epoch;
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};

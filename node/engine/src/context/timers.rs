@@ -57,15 +57,15 @@ pub enum Key {
     /// Hand over hints to members that were away.
     Hints,
     /// Run the cluster controller, at the metadata leader.
-    Steward,
+    Reconciler,
     /// Fire due schedules, at the metadata leader.
     Schedules,
-    /// Ask again for permits, or give them back.
-    Permits,
-    /// Persist the levels of token buckets that no node asks permits of.
+    /// Ask again for rate tokens, or give them back.
+    RateTokens,
+    /// Persist the levels of token buckets that no node asks rate tokens of.
     Levels,
     /// Check which partitions want more claims of queues with limited concurrency.
-    Quotas,
+    SlotQuotas,
     /// Log the uptime, while leases run.
     Ages,
 }

@@ -1,14 +1,14 @@
-//! What the leader of the root does for the cluster: members, layout, schedules.
+//! What the leader of the metadata group does for the cluster: members, layout, schedules.
 
+pub mod reconciler;
 pub mod scheduler;
-pub mod steward;
 
+use reconciler::Reconciler;
 use scheduler::Scheduler;
-use steward::Steward;
 
-/// What the leader of the root goes by. Its fields are private to this folder.
+/// What the leader of the metadata group goes by. Its fields are private to this folder.
 #[derive(Debug, Default)]
 pub struct Controller {
-    steward: Steward,
+    reconciler: Reconciler,
     scheduler: Scheduler,
 }

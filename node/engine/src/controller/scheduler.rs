@@ -11,8 +11,8 @@ use crate::effect::Observation;
 use crate::write_read::coordinate::Writer;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
+use norn_model::consensus::{Asked, Waiting};
 use norn_model::limits::SCHEDULE_PENDING_MAX;
-use norn_model::register::{Asked, Waiting};
 use norn_model::schedules::{Firing, Operation, SHOWN, Schedules, Standing, Turn, unknown};
 use norn_model::task::Task;
 use norn_model::viewstamp::Epoch;
@@ -101,8 +101,8 @@ impl Scheduler {
 
 impl Node {
     fn led_schedules(&self) -> Option<&Schedules> {
-        let replica = self.partitions.get(&PartitionId::ROOT).filter(|_| self.may_append(PartitionId::ROOT))?;
-        replica.register.table.schedules.as_deref()
+        let replica = self.partitions.get(&PartitionId::METADATA).filter(|_| self.may_append(PartitionId::METADATA))?;
+        replica.consensus.table.schedules.as_deref()
     }
 
     /// Validates a requested change of a schedule.
@@ -143,8 +143,10 @@ impl Node {
         let names: Vec<String> = operation.names().into_iter().map(str::to_owned).collect();
         // The roster does not change.
         let roster = self.roster.clone();
-        self.append(PartitionId::ROOT, Op::Schedules(operation), Some(Waiting::Root { roster, answer }));
-        let Some(schedules) = self.partitions[&PartitionId::ROOT].register.table.schedules.as_deref() else { return };
+        self.append(PartitionId::METADATA, Op::Schedules(operation), Some(Waiting::Metadata { roster, answer }));
+        let Some(schedules) = self.partitions[&PartitionId::METADATA].consensus.table.schedules.as_deref() else {
+            return;
+        };
         for name in names {
             self.controller.scheduler.plan(&name, schedules.entries().get(&name));
         }
@@ -171,8 +173,8 @@ impl Node {
             self.controller.scheduler = Scheduler::default();
             return;
         };
-        let register = &self.partitions[&PartitionId::ROOT].register;
-        let (epoch, settled) = (register.viewstamp.epoch, register.viewstamp.length == register.commit);
+        let consensus = &self.partitions[&PartitionId::METADATA].consensus;
+        let (epoch, settled) = (consensus.viewstamp.epoch, consensus.viewstamp.length == consensus.commit);
         if self.controller.scheduler.epoch != Some(epoch) {
             let mut scheduler = Scheduler { epoch: Some(epoch), ..Scheduler::default() };
             schedules.entries().iter().for_each(|(name, standing)| scheduler.plan(name, Some(standing)));
@@ -189,8 +191,8 @@ impl Node {
 
     /// Drops attempts of schedules that were removed or replaced, and of runs already recorded.
     fn drop_stale_attempts(&mut self) {
-        let Some(replica) = self.partitions.get(&PartitionId::ROOT) else { return };
-        let Some(schedules) = replica.register.table.schedules.as_deref() else { return };
+        let Some(replica) = self.partitions.get(&PartitionId::METADATA) else { return };
+        let Some(schedules) = replica.consensus.table.schedules.as_deref() else { return };
         self.controller.scheduler.attempts.retain(|(number, ordinal), attempt| {
             let standing = schedules.entries().get(&attempt.name).filter(|standing| standing.number == *number);
             standing.is_some_and(|standing| standing.pending.iter().any(|firing| firing.ordinal == *ordinal))

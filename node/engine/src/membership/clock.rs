@@ -72,7 +72,7 @@ impl Node {
     fn widen_margins(&mut self) {
         let measured_ms = self.membership.clocks.margin_ms(self.now, &self.config);
         for replica in self.partitions.values_mut() {
-            if let Some(leading) = replica.register.leading_mut() {
+            if let Some(leading) = replica.consensus.leading_mut() {
                 leading.margin_ms = leading.margin_ms.max(measured_ms);
             }
         }

@@ -5,8 +5,8 @@
 
 pub mod clock;
 pub mod disk;
+pub mod id_allocator;
 pub mod memory;
-pub mod mint;
 pub mod roster;
 pub mod routes;
 pub mod stale_image;
@@ -264,17 +264,17 @@ impl Node {
             return false;
         };
         let believed = mutant!(self.config, LeaderBelieved);
-        replica.register.quorum(|member| member == node || peer.hears.contains(&member) || believed)
+        replica.consensus.quorum(|member| member == node || peer.hears.contains(&member) || believed)
     }
 
     /// Whether a partition has a leader that still works.
     pub(crate) fn has_leader(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition) else { return false };
-        if replica.register.leading().is_some() {
+        if replica.consensus.leading().is_some() {
             return true;
         }
         replica
-            .register
+            .consensus
             .leader
             .is_some_and(|leader| self.is_alive(leader.node) && self.hears_quorum(leader.node, partition))
     }
@@ -289,7 +289,7 @@ impl Node {
         let own = self
             .partitions
             .get(&partition)
-            .and_then(|replica| replica.register.leading())
+            .and_then(|replica| replica.consensus.leading())
             .map(|own| (own.epoch, self.me));
         let led = |(node, peer): (&NodeId, &Peer)| peer.leads.get(&partition).map(|epoch| (*epoch, *node));
         let others = self.membership.peers.iter().filter(|(node, _)| self.is_alive(**node)).filter_map(led);
@@ -388,7 +388,7 @@ impl Node {
     }
 
     pub(crate) fn led(&self) -> impl Iterator<Item = (PartitionId, Epoch)> + '_ {
-        let epoch = |id: &PartitionId| self.partitions[id].register.leading().expect("it is led here").epoch;
+        let epoch = |id: &PartitionId| self.partitions[id].consensus.leading().expect("it is led here").epoch;
         self.led.iter().map(move |id| (*id, epoch(id)))
     }
 

@@ -1,17 +1,17 @@
 //! Member list of the cluster, as far as this node has heard.
 //!
-//! The metadata group decides it (`root/`), and its leader sends it to all nodes once a change is committed (`controller/steward.rs`). A
-//! node whose roster is later than the one that a peer's heartbeat shows sends it on, so that a node that is away while the
-//! cluster changes learns of that from the first node that it meets. Each node keeps the latest roster in its log: a node that is
-//! no founder finds the others again by it. No vote and no quorum rests on it; these rest on the cohorts alone.
+//! The metadata group decides it (`metadata/`), and its leader sends it to all nodes once a change is committed
+//! (`controller/reconciler.rs`). A node whose roster is later than the one that a peer's heartbeat shows sends it on, so that a node that
+//! is away while the cluster changes learns of that from the first node that it meets. Each node keeps the latest roster in its log: a node
+//! that is no founder finds the others again by it. No vote and no quorum rests on it; these rest on the cohorts alone.
 
 use crate::Node;
 use crate::context::signals::{RosterChange, Signal};
 use crate::effect::{Effect, Observation};
 use norn_model::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
 use norn_model::message::Peering;
+use norn_model::metadata::{check_policies, members};
 use norn_model::record::Record;
-use norn_model::root::{check_policies, members};
 use norn_wire::membership::{Member, Order, QueuePolicy, Roster};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;

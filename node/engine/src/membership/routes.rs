@@ -11,10 +11,10 @@ use crate::effect::Observation;
 use crate::membership::Peer;
 use norn_model::cohort::{Cohort, Role, Told};
 use norn_model::config::mutant;
+use norn_model::consensus::ConsensusState;
 use norn_model::limits::EPOCH_STEP_MAX;
 use norn_model::message::Peering;
-use norn_model::register::Register;
-use norn_model::root;
+use norn_model::metadata;
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::response::Genesis;
 use norn_wire::{NodeId, PartitionId};
@@ -24,27 +24,27 @@ use std::collections::BTreeMap;
 impl Node {
     /// Replicas at genesis, in the order of preference.
     pub(crate) fn founders(&self, partition: PartitionId) -> Vec<ReplicaId> {
-        if partition == PartitionId::ROOT {
+        if partition == PartitionId::METADATA {
             return self.membership.root_founders.clone();
         }
-        root::cohort(self.genesis.as_ref().expect("asked only in a cluster"), partition)
+        metadata::cohort(self.genesis.as_ref().expect("asked only in a cluster"), partition)
     }
 
     /// Whether a partition exists; the metadata group is one.
     pub(crate) fn has_partition(&self, partition: PartitionId) -> bool {
         let of_tasks = |genesis: &Genesis| u32::from(partition.0) < genesis.partitions;
-        self.genesis.as_ref().is_some_and(|genesis| of_tasks(genesis) || partition == PartitionId::ROOT)
+        self.genesis.as_ref().is_some_and(|genesis| of_tasks(genesis) || partition == PartitionId::METADATA)
     }
 
-    /// Returns the register of this node's replica, if it has a table.
-    fn own_register(&self, partition: PartitionId) -> Option<&Register> {
-        self.partitions.get(&partition).filter(|replica| !replica.is_blank()).map(|replica| &replica.register)
+    /// Returns the consensus state of this node's replica, if it has a table.
+    fn own_consensus(&self, partition: PartitionId) -> Option<&ConsensusState> {
+        self.partitions.get(&partition).filter(|replica| !replica.is_blank()).map(|replica| &replica.consensus)
     }
 
     /// Returns the cohort that this node's replica can advertise.
     fn own_word(&self, partition: PartitionId) -> Option<Told> {
-        let register = self.own_register(partition)?;
-        Some(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() })
+        let consensus = self.own_consensus(partition)?;
+        Some(Told { epoch: consensus.viewstamp.epoch, cohort: consensus.cohort.clone() })
     }
 
     /// Returns the latest known configuration of a partition, with its epoch.
@@ -65,7 +65,7 @@ impl Node {
 
     /// Returns the latest known cohort of a partition, with the epoch of the table that it comes from.
     fn latest_of(&self, partition: PartitionId) -> (Epoch, Cow<'_, Cohort>) {
-        let own = self.own_register(partition).map(|register| (register.viewstamp.epoch, &register.cohort));
+        let own = self.own_consensus(partition).map(|consensus| (consensus.viewstamp.epoch, &consensus.cohort));
         let heard = self.membership.routes.get(&partition).map(|told| (told.epoch, &told.cohort));
         match heard.into_iter().chain(own).max_by_key(|(epoch, cohort)| (*epoch, cohort.version)) {
             Some((epoch, cohort)) => (epoch, Cow::Borrowed(cohort)),
@@ -87,7 +87,7 @@ impl Node {
             return;
         }
         let rank = self.membership.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
-        let seen = self.partitions.get(&partition).map_or(rank.0, |replica| replica.register.seen.max(rank.0));
+        let seen = self.partitions.get(&partition).map_or(rank.0, |replica| replica.consensus.seen.max(rank.0));
         if told.epoch > seen.saturating_add(EPOCH_STEP_MAX) {
             self.outbox.observe(Observation::Refused { what: "implausible epoch" });
         } else if told.rank() > rank {
@@ -146,7 +146,7 @@ impl Node {
     /// Whether the latest known cohort leaves this replica out while it still holds something.
     pub(crate) fn is_out(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition).filter(|replica| !replica.is_blank()) else { return false };
-        let own = (replica.register.viewstamp.epoch, replica.cohort().version);
+        let own = (replica.consensus.viewstamp.epoch, replica.cohort().version);
         let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
         let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
         out || self.membership.routes.get(&partition).is_some_and(told)

@@ -169,7 +169,7 @@ impl Node {
                 self.payloads.bodies.leaving_mut(whose).looked = Some((partition, id));
                 let replica = self.partitions.get_mut(&partition).expect("it was just looked at");
                 // An ended task's result is exported as its claim is dropped.
-                let results = whose == Whose::Open || replica.register.cell(&id).is_none();
+                let results = whose == Whose::Open || replica.consensus.claim_entry(&id).is_none();
                 if replica.store.leave(&id, results) {
                     self.count_bodies(partition);
                 } else {
@@ -349,7 +349,7 @@ impl Node {
     pub(crate) fn set_lost(&mut self, wanted: &Wanted, lost: bool) {
         let (partition, now) = (self.partition_of(&wanted.id), self.now);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let hold = replica.register.hold(&wanted.id);
+        let hold = replica.consensus.hold(&wanted.id);
         let lost = replica.store.set_lost(wanted, lost, hold, now.wall_ms);
         self.stirred.insert(partition);
         if lost && self.payloads.bodies.lost.insert((partition, wanted.id)) {

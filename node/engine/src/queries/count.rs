@@ -101,12 +101,12 @@ impl Node {
         }
     }
 
-    /// Tells what is counted here. `permits`: when limited queues allow a claim, by the homes that this node leads.
+    /// Tells what is counted here. `rate_tokens`: when limited queues allow a claim, by the homes that this node leads.
     pub(crate) fn on_count_ask(
         &mut self,
         from: NodeId,
         (ask, queue): (u64, Option<QueueName>),
-        mut permits: BTreeMap<PartitionId, Vec<(QueueName, u64)>>,
+        mut rate_tokens: BTreeMap<PartitionId, Vec<(QueueName, u64)>>,
     ) {
         let mut partitions = Vec::new();
         for (id, replica) in &self.partitions {
@@ -123,11 +123,11 @@ impl Node {
             partitions.push(PartitionCounts {
                 partition: *id,
                 root,
-                viewstamp: replica.register.viewstamp,
+                viewstamp: replica.consensus.viewstamp,
                 at: replica.cohort().version,
-                leads: replica.register.established(),
+                leads: replica.consensus.established(),
                 queues,
-                permits: permits.remove(id).unwrap_or_default(),
+                rate_tokens: rate_tokens.remove(id).unwrap_or_default(),
             });
         }
         self.outbox.send(from, Query::CountAnswer { ask, partitions });
@@ -174,11 +174,11 @@ impl Node {
         let Some(Ask::Count(count)) = self.asks.get(ask) else { return };
         let empty = BTreeMap::new();
         let mut sum: BTreeMap<QueueName, StateCounts> = BTreeMap::new();
-        let (mut permits, mut unheard) = (BTreeMap::new(), 0);
+        let (mut rate_tokens, mut unheard) = (BTreeMap::new(), 0);
         for partition in (0..genesis.partitions as u16).map(PartitionId) {
             let answers = count.answers.get(&partition).unwrap_or(&empty);
             let leader = answers.values().filter(|counts| counts.leads).max_by_key(|counts| counts.viewstamp);
-            permits.extend(leader.into_iter().flat_map(|counts| counts.permits.iter().cloned()));
+            rate_tokens.extend(leader.into_iter().flat_map(|counts| counts.rate_tokens.iter().cloned()));
             let Some(counts) = agreed(answers, &self.cohort_of(partition), settle) else {
                 unheard += 1;
                 continue;
@@ -211,7 +211,7 @@ impl Node {
             Shape::Count(None) => Response::Count(sum.values().flatten().sum()),
             Shape::Queues => {
                 let line = |(queue, counts)| {
-                    let permit_in_ms = permits.get(&queue).copied();
+                    let permit_in_ms = rate_tokens.get(&queue).copied();
                     QueueCounts { queue, counts, permit_in_ms }
                 };
                 Response::Queues(sum.into_iter().map(line).collect())

@@ -7,7 +7,7 @@ use crate::Node;
 use crate::event::ClientId;
 use crate::write_read::Ask;
 use crate::write_read::read::{Seen, combine, view};
-use norn_model::claim_table::cell::Cell;
+use norn_model::claim_table::entry::ClaimEntry;
 use norn_model::cohort::Cohort;
 use norn_model::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
 use norn_model::message::{Known, PeerMessage, Query};
@@ -117,7 +117,7 @@ impl Node {
             let (_, task) = current[source].take().expect("the heap holds current heads");
             let fits = queue.as_ref().is_none_or(|queue| task.spec.as_ref().is_some_and(|spec| spec.queue == *queue));
             if fits && let Some((known, wanted)) = self.known(partitions[source], &id) {
-                bytes += task.size_bytes() + known.cell.as_ref().map_or(0, Cell::size_bytes);
+                bytes += task.size_bytes() + known.entry.as_ref().map_or(0, ClaimEntry::size_bytes);
                 lacks.extend(wanted.into_iter().map(|wanted| (tasks.len(), wanted)));
                 tasks.push((id, known));
             }
@@ -212,8 +212,8 @@ fn agreed(cohort: &Cohort, several: &[(NodeId, Known)]) -> Viewstamp {
 /// Combines what several nodes of a cohort know of a task.
 fn seen(cohort: &Cohort, several: Vec<(NodeId, Known)>) -> Seen {
     let at = agreed(cohort, &several);
-    let cell = several.iter().find(|(_, known)| known.viewstamp == at).and_then(|(_, known)| known.cell.clone());
-    Seen { cell, ..combine(several.into_iter().map(|(_, known)| known)) }
+    let entry = several.iter().find(|(_, known)| known.viewstamp == at).and_then(|(_, known)| known.entry.clone());
+    Seen { entry, ..combine(several.into_iter().map(|(_, known)| known)) }
 }
 
 /// One page from the answers of several nodes, complete up to where the shortest of them ends.
@@ -265,10 +265,10 @@ mod tests {
         let shown = |heard: &[(u64, u64)], is_whole: bool| {
             let known = |(place, table): (usize, &(u64, u64))| {
                 let (viewstamp, holes) = (at(*table), !is_whole && place > 0);
-                let (task, cell) = (Task::default(), None);
+                let (task, entry) = (Task::default(), None);
                 (
                     NodeId(place as u128 + 1),
-                    Known { task, cell, viewstamp, at: cohort.version, told: None, holes, lost: None },
+                    Known { task, entry, viewstamp, at: cohort.version, told: None, holes, lost: None },
                 )
             };
             agreed(&cohort, &heard.iter().enumerate().map(known).collect::<Vec<_>>())

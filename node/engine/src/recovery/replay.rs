@@ -4,13 +4,13 @@ use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Effect;
 use crate::payloads::bodies::blobs_of;
-use norn_model::claim_table::table::{Op, Table};
+use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::config::mutant;
+use norn_model::consensus::{Ages, UNDATED_US};
+use norn_model::metadata::{self, Metadata};
 use norn_model::record::Record;
-use norn_model::register::{Ages, UNDATED_US};
 use norn_model::replica::Partition;
 use norn_model::ring;
-use norn_model::root::{self, Root};
 use norn_model::task::{Place, Slot, Task};
 use norn_model::time::Now;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
@@ -57,13 +57,13 @@ impl Node {
                 }
                 Ok(())
             }
-            Record::Mark { time_ms, sessions } => {
-                self.mint.recover(time_ms, sessions);
+            Record::HighWaterMark { time_ms, sessions } => {
+                self.id_allocator.recover(time_ms, sessions);
                 Ok(())
             }
             Record::Vote { partition, promised, voted_for } => {
                 // A promise outlives its replica.
-                self.replica_mut(partition)?.register.recover_vote(promised, voted_for);
+                self.replica_mut(partition)?.consensus.recover_vote(promised, voted_for);
                 Ok(())
             }
             Record::Install { partition, viewstamp, table } => {
@@ -105,7 +105,7 @@ impl Node {
         &mut self,
         partition: PartitionId,
         viewstamp: Viewstamp,
-        table: Option<Arc<Table>>,
+        table: Option<Arc<ClaimTable>>,
         covered: bool,
     ) -> Result<(), String> {
         let (now, config) = (self.undated(partition), self.config.clone());
@@ -114,7 +114,7 @@ impl Node {
         if covered && table.is_none() && replica.is_blank() {
             return Ok(());
         }
-        if viewstamp <= replica.register.viewstamp {
+        if viewstamp <= replica.consensus.viewstamp {
             return Err(format!("the table of partition {partition} goes back to {viewstamp:?}"));
         }
         if replica.healing.is_passing() && table.is_none() {
@@ -123,7 +123,7 @@ impl Node {
         if table.is_some() {
             replica.healing.replayed_table();
         }
-        replica.register.seen = replica.register.seen.max(viewstamp.epoch);
+        replica.consensus.seen = replica.consensus.seen.max(viewstamp.epoch);
         replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
         Ok(())
     }
@@ -147,16 +147,16 @@ impl Node {
         let (now, config) = (self.undated(partition), self.config.clone());
         let replica = self.replica_mut(partition)?;
         let cleared = covered && replica.is_blank();
-        if after != replica.register.viewstamp && (replica.healing.is_passing() || cleared) {
-            replica.learn_endings(ops, now, &config);
+        if after != replica.consensus.viewstamp && (replica.healing.is_passing() || cleared) {
+            replica.merge_endings(ops, now, &config);
             replica.take_ended();
             return Ok(());
         }
-        if after != replica.register.viewstamp {
+        if after != replica.consensus.viewstamp {
             return Err(format!("operations of partition {partition} after {after:?}, and its table is elsewhere"));
         }
         let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
-        replica.register.forget_recent();
+        replica.consensus.forget_recent();
         replica.take_ended();
         applied.map_err(|misfit| misfit.to_string())
     }
@@ -172,8 +172,8 @@ impl Node {
         let mut bodies = Vec::new();
         for (id, delta) in items {
             bodies.extend(blobs_of(id, &delta));
-            let learned = replica.learn_again(id, delta, now, &config);
-            bodies.extend(learned.body.map(|hash| (id, Slot::Spec, hash)));
+            let merged = replica.merge_again(id, delta, now, &config);
+            bodies.extend(merged.body.map(|hash| (id, Slot::Spec, hash)));
         }
         self.count_bodies(partition);
         if let Some(place) = place {
@@ -202,7 +202,7 @@ impl Node {
         let config = self.config.clone();
         for partition in self.consensus.uptime_mut().take_undated() {
             if let Some(replica) = self.partitions.get_mut(&partition) {
-                replica.register.date_all(us, &config);
+                replica.consensus.date_all(us, &config);
             }
         }
     }
@@ -212,25 +212,25 @@ impl Node {
         let ran_us = self.consensus.uptime().recovered_us();
         let config = self.config.clone();
         if let Some(replica) = self.partitions.get_mut(&partition) {
-            replica.register.take_ages(&Ages::new(points), ran_us, 0, &config);
+            replica.consensus.take_ages(&Ages::new(points), ran_us, 0, &config);
         }
     }
 
     /// Whether a record says nothing new. Facts are merged anyway.
     fn knows(&self, record: &Record) -> bool {
-        let register = |partition: &PartitionId| self.partitions.get(partition).map(|replica| &replica.register);
+        let consensus = |partition: &PartitionId| self.partitions.get(partition).map(|replica| &replica.consensus);
         match record {
             Record::Genesis(genesis) => self.genesis.as_ref() == Some(genesis),
-            Record::Mark { time_ms, sessions } => self.mint.covers(*time_ms, *sessions),
-            Record::Vote { partition, promised, voted_for } => register(partition).is_some_and(|register| {
-                (*promised, voted_for.is_some()) <= (register.promised, register.voted_for.is_some())
+            Record::HighWaterMark { time_ms, sessions } => self.id_allocator.covers(*time_ms, *sessions),
+            Record::Vote { partition, promised, voted_for } => consensus(partition).is_some_and(|consensus| {
+                (*promised, voted_for.is_some()) <= (consensus.promised, consensus.voted_for.is_some())
             }),
             Record::Install { partition, viewstamp, .. } => {
-                register(partition).is_some_and(|register| *viewstamp <= register.viewstamp)
+                consensus(partition).is_some_and(|consensus| *viewstamp <= consensus.viewstamp)
             }
-            Record::Ops { partition, after, ops } => register(partition).is_some_and(|register| {
+            Record::Ops { partition, after, ops } => consensus(partition).is_some_and(|consensus| {
                 let end = Viewstamp { length: after.length + ops.len() as u64, ..*after };
-                end <= register.viewstamp
+                end <= consensus.viewstamp
             }),
             Record::Identity { .. }
             | Record::Boot { .. }
@@ -301,9 +301,9 @@ impl Node {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             let replica = self.partitions.get_mut(&id).expect("just listed");
-            let register = &replica.register;
-            replica.borrowed = register.promised > register.viewstamp.epoch && !register.cohort.is_founded();
-            replica.register.rearm(now, ran_us, &config);
+            let consensus = &replica.consensus;
+            replica.borrowed = consensus.promised > consensus.viewstamp.epoch && !consensus.cohort.is_founded();
+            replica.consensus.rearm(now, ran_us, &config);
             replica.store.take_touched();
             if replica.is_blank() {
                 replica.clear();
@@ -323,17 +323,17 @@ impl Node {
     pub(crate) fn join(&mut self, genesis: Arc<Genesis>) {
         let me = ReplicaId { node: self.me, incarnation: self.founding.incarnation };
         for partition in (0..genesis.partitions as u16).map(PartitionId) {
-            let preference = root::cohort(&genesis, partition);
+            let preference = metadata::cohort(&genesis, partition);
             if preference.contains(&me) {
                 self.partitions.insert(partition, Partition::new(partition, me, preference));
             }
         }
-        let root = Root::found(&genesis);
-        let founders = root.founders();
-        let roster = Arc::new(root.roster());
+        let metadata = Metadata::found(&genesis);
+        let founders = metadata.founders();
+        let roster = Arc::new(metadata.roster());
         if founders.contains(&me) {
-            let replica = Partition::new(PartitionId::ROOT, me, founders.clone()).with_root(root);
-            self.partitions.insert(PartitionId::ROOT, replica);
+            let replica = Partition::new(PartitionId::METADATA, me, founders.clone()).with_metadata(metadata);
+            self.partitions.insert(PartitionId::METADATA, replica);
         }
         self.membership.note_root_founders(founders);
         self.genesis = Some(genesis);
@@ -343,7 +343,7 @@ impl Node {
     /// Starts the timers.
     pub(crate) fn begin(&mut self, genesis: Arc<Genesis>) {
         self.outbox.effect(Effect::Joined { genesis, roster: self.roster.clone() });
-        self.timers.set(Key::Steward, self.now.mono_us);
+        self.timers.set(Key::Reconciler, self.now.mono_us);
         self.timers.set(Key::Heartbeat, self.now.mono_us);
         self.timers.set(Key::Exchange, self.after_ms(self.config.exchange_interval_ms));
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));

@@ -57,8 +57,8 @@ impl Node {
                         continue;
                     };
                     cursor.place = Place::Within(*partition, None);
-                    records.extend(self.save_register(*partition));
-                    bytes += replica.register.table.cells.len() * TASK_BYTES;
+                    records.extend(self.save_consensus(*partition));
+                    bytes += replica.consensus.table.entries.len() * TASK_BYTES;
                 }
                 Place::Within(partition, after) => {
                     let store = &self.partitions[&partition].store;
@@ -80,7 +80,7 @@ impl Node {
                     save_facts(partition, items, &mut records);
                 }
                 Place::Buried(partition, after) => {
-                    let items = self.save_tombs(partition, after, bytes_max - bytes);
+                    let items = self.save_tombstones(partition, after, bytes_max - bytes);
                     cursor.place = match items.last() {
                         Some((last, _)) => Place::Buried(partition, Some(*last)),
                         None => Place::After(Some(partition)),
@@ -105,7 +105,7 @@ impl Node {
         Part { records, gaps, last: false }
     }
 
-    fn save_tombs(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
+    fn save_tombstones(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
         let store = &self.partitions[&partition].store;
         // This includes tasks that were saved among the live ones: one may have been a tombstone then, and only what was added to
         // it would follow the snapshot.
@@ -153,25 +153,25 @@ impl Node {
         records.extend(self.membership.unanswered().map(|began| Record::Unanswered { began: Some(began) }));
         records.extend(self.genesis.clone().map(Record::Genesis));
         records.extend((self.roster.version > 0).then(|| Record::Roster(self.roster.clone())));
-        records.extend(self.mint.mark());
+        records.extend(self.id_allocator.high_water_mark());
         // This stands before all records that it could date, so it only gives the uptime from which the count goes on.
         records.push(Record::Ran { us: self.consensus.uptime().ran_us(self.now) });
         records
     }
 
-    fn save_register(&self, partition: PartitionId) -> Vec<Record> {
-        let register = &self.partitions[&partition].register;
-        let (promised, voted_for, viewstamp) = (register.promised, register.voted_for, register.viewstamp);
+    fn save_consensus(&self, partition: PartitionId) -> Vec<Record> {
+        let consensus = &self.partitions[&partition].consensus;
+        let (promised, voted_for, viewstamp) = (consensus.promised, consensus.voted_for, consensus.viewstamp);
         let healing = &self.partitions[&partition].healing;
         let (wound, losses) = (healing.wound, healing.losses);
         // A replica that was not there at genesis begins blank.
-        let founder = self.founders(partition).contains(&register.me);
+        let founder = self.founders(partition).contains(&consensus.me);
         let blank = self.partitions[&partition].is_blank();
         let said = !blank && (losses > 0 || !wound.is_whole() || !founder);
         let wound = said.then_some(Record::Wound { partition, wound, losses });
         let vote = (promised > 0).then_some(Record::Vote { partition, promised, voted_for });
         let table = (viewstamp > Viewstamp::default()).then(|| {
-            let table = Some(Arc::new(register.table.clone()));
+            let table = Some(Arc::new(consensus.table.clone()));
             Record::Install { partition, viewstamp, table }
         });
         let ages = self.save_ages(partition);

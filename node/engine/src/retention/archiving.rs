@@ -21,10 +21,10 @@ use crate::effect::Effect;
 use crate::payloads::loads::Then;
 use crate::write_read::read::{Reader, Seen, view};
 use norn_model::config::mutant;
+use norn_model::consensus::{Archiving, Batch, Due, Loss};
 use norn_model::limits::{EXCHANGE_BYTES_MAX, within};
 use norn_model::message::GarbageCollection;
-use norn_model::register::{Archiving, Batch, Due, Loss};
-use norn_model::task::{Digest, Outline, Slot, Task, Tomb};
+use norn_model::task::{Digest, Outline, Slot, Task, Tombstone};
 use norn_model::viewstamp::{Epoch, ReplicaId};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId, TaskView};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,19 +37,19 @@ const COMPARE_MS: u64 = 1_000;
 
 impl Node {
     fn archiving(&mut self, partition: PartitionId) -> &mut Archiving {
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        &mut register.leading_mut().expect("it leads").archiving
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        &mut consensus.leading_mut().expect("it leads").archiving
     }
 
     fn batch(&self, partition: PartitionId) -> &Batch {
-        let leading = self.partitions[&partition].register.leading().expect("it leads");
+        let leading = self.partitions[&partition].consensus.leading().expect("it leads");
         leading.archiving.batch.as_ref().expect("some are on their way")
     }
 
     /// Archives tasks that are due, some at a time: the other members are asked first.
     pub(crate) fn archive(&mut self, partition: PartitionId) {
         let now_us = self.now.mono_us;
-        let archiving = &self.partitions[&partition].register.leading().expect("it leads").archiving;
+        let archiving = &self.partitions[&partition].consensus.leading().expect("it leads").archiving;
         if let Some(batch) = &archiving.batch {
             let over_us = batch.until_us.map(|until_us| now_us.saturating_sub(until_us));
             let recent = over_us.is_some_and(|over_us| over_us < COMPARE_MS * 1_000);
@@ -80,24 +80,24 @@ impl Node {
     }
 
     /// Asks the other members what they know of the first of these tasks.
-    fn compare(&mut self, partition: PartitionId, due: Vec<(Due, Tomb)>) {
+    fn compare(&mut self, partition: PartitionId, due: Vec<(Due, Tombstone)>) {
         assert!(!due.is_empty(), "there is nothing to be archived");
         let replica = &self.partitions[&partition];
-        let epoch = replica.register.viewstamp.epoch;
-        let tasks = due.into_iter().filter_map(|(due, tomb)| Some((replica.store.task(&due.id)?, due, tomb)));
+        let epoch = replica.consensus.viewstamp.epoch;
+        let tasks = due.into_iter().filter_map(|(due, tombstone)| Some((replica.store.task(&due.id)?, due, tombstone)));
         let some: Vec<_> = within(EXCHANGE_BYTES_MAX, tasks, |(task, ..)| task.size_bytes()).collect();
         let last = some.last().map(|(_, due, _)| due.clone()).expect("what is due is known, and one is always taken");
-        let tombs: Vec<(TaskId, Tomb, Digest)> =
-            some.into_iter().map(|(_, due, tomb)| (due.id, tomb, replica.store.digest(&due.id))).collect();
+        let tombstones: Vec<(TaskId, Tombstone, Digest)> =
+            some.into_iter().map(|(_, due, tombstone)| (due.id, tombstone, replica.store.digest(&due.id))).collect();
         let others = replica.cohort().members().filter(|node| *node != self.me && self.is_reachable(*node));
         let asked: BTreeMap<NodeId, Option<BTreeSet<TaskId>>> = others.map(|node| (node, None)).collect();
         let number = self.asks.number();
-        let items: Vec<(TaskId, Digest)> = tombs.iter().map(|(id, _, digest)| (*id, *digest)).collect();
+        let items: Vec<(TaskId, Digest)> = tombstones.iter().map(|(id, _, digest)| (*id, *digest)).collect();
         for node in asked.keys() {
             self.outbox.send(*node, GarbageCollection::Compare { partition, epoch, number, items: items.clone() });
         }
         let until_us = Some(self.after_ms(COMPARE_MS));
-        let batch = Batch { number, tombs, last, asked: Some(asked), until_us };
+        let batch = Batch { number, tombstones, last, asked: Some(asked), until_us };
         self.archiving(partition).batch = Some(batch);
         self.archive_answered(partition);
     }
@@ -116,7 +116,7 @@ impl Node {
         let whole = self.speaks_for(partition);
         let is_same = |(id, digest): &&(TaskId, Digest)| whole && replica.store.digest(id) == *digest;
         let same = items.iter().filter(is_same).map(|(id, _)| *id).collect();
-        let replica = replica.register.me;
+        let replica = replica.consensus.me;
         self.outbox.send(from, GarbageCollection::Compared { partition, epoch, number, replica, same });
     }
 
@@ -131,7 +131,7 @@ impl Node {
         let now_us = self.now.mono_us;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let member = own.node == from && replica.cohort().has_replica(&own);
-        let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        let Some(leading) = replica.consensus.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         let Some(batch) = leading.archiving.batch.as_mut().filter(|batch| batch.number == number) else { return };
         let in_time = batch.until_us.is_some_and(|until_us| now_us < until_us);
         let answer = batch.asked.as_mut().and_then(|asked| asked.get_mut(&from));
@@ -145,16 +145,16 @@ impl Node {
     fn archive_answered(&mut self, partition: PartitionId) {
         let batch = self.batch(partition);
         let answered = batch.asked.as_ref().is_some_and(|asked| asked.values().all(Option::is_some));
-        if answered || self.archivable(partition).len() == batch.tombs.len() {
+        if answered || self.archivable(partition).len() == batch.tombstones.len() {
             self.archive_known(partition);
         }
     }
 
     /// Tasks that enough members know in the same state.
-    fn archivable(&self, partition: PartitionId) -> Vec<(TaskId, Tomb, Digest)> {
+    fn archivable(&self, partition: PartitionId) -> Vec<(TaskId, Tombstone, Digest)> {
         let (replica, batch) = (&self.partitions[&partition], self.batch(partition));
         let is_same_at = |node: NodeId, id: &TaskId| node == self.me || batch.is_same_at(node, id);
-        let is_known = |(id, _, digest): &&(TaskId, Tomb, Digest)| match replica.store.task(id) {
+        let is_known = |(id, _, digest): &&(TaskId, Tombstone, Digest)| match replica.store.task(id) {
             None => false,
             Some(_) if replica.store.digest(id) != *digest => false,
             Some(_) if mutant!(self.config, ArchivesUnasked) => true,
@@ -163,32 +163,32 @@ impl Node {
             }
             Some(_) => replica.cohort().members().all(|node| is_same_at(node, id)),
         };
-        batch.tombs.iter().filter(is_known).copied().collect()
+        batch.tombstones.iter().filter(is_known).copied().collect()
     }
 
     /// Archives the tasks that enough members know in the same state, and skips the others. Returns whether there are any.
     fn archive_known(&mut self, partition: PartitionId) -> bool {
-        let tombs = self.archivable(partition);
+        let tombstones = self.archivable(partition);
         let until_us = Some(self.after_ms(ARCHIVE_MS));
         let number = self.asks.number();
         let store = &self.partitions[&partition].store;
         let (mut tasks, mut gaps, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
-        for (id, ..) in &tombs {
+        for (id, ..) in &tombstones {
             let (task, wanted) = store.task(id).expect("it is known").whole(*id);
             gaps.extend(wanted.iter().map(|_| tasks.len()));
             bodies.extend(wanted);
             tasks.push((*id, task));
         }
         let archiving = self.archiving(partition);
-        let Batch { tombs: all, last, .. } = archiving.batch.take().expect("some are on their way");
-        assert!(tombs.len() <= all.len(), "more is archived than was asked about");
-        if tombs.len() < all.len() {
+        let Batch { tombstones: all, last, .. } = archiving.batch.take().expect("some are on their way");
+        assert!(tombstones.len() <= all.len(), "more is archived than was asked about");
+        if tombstones.len() < all.len() {
             archiving.passed = Some(last.clone());
         }
-        if tombs.is_empty() {
+        if tombstones.is_empty() {
             return false;
         }
-        archiving.batch = Some(Batch { number, tombs, last, asked: None, until_us });
+        archiving.batch = Some(Batch { number, tombstones, last, asked: None, until_us });
         if bodies.is_empty() {
             self.archive_whole(partition, number, tasks);
         } else {
@@ -202,7 +202,7 @@ impl Node {
     pub(crate) fn archive_whole(&mut self, partition: PartitionId, number: u64, tasks: Vec<(TaskId, Task)>) {
         let wall_ms = self.now.wall_ms;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let Some(leading) = replica.register.leading_mut() else { return };
+        let Some(leading) = replica.consensus.leading_mut() else { return };
         let Archiving { batch, passed, losses, .. } = &mut leading.archiving;
         let Some(batch) = batch.as_mut().filter(|batch| batch.number == number) else { return };
         let archived = tasks.into_iter().filter(|_| self.config.archives);
@@ -215,17 +215,17 @@ impl Node {
         });
         let views: Vec<TaskView> = seen.filter_map(|(id, seen)| view(id, &seen, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
-        let all: Vec<TaskId> = batch.tombs.iter().map(|(id, ..)| *id).collect();
+        let all: Vec<TaskId> = batch.tombstones.iter().map(|(id, ..)| *id).collect();
         // Of a task whose spec no replica knows there is nothing to archive.
         let empty = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.spec.is_none());
-        let before = batch.tombs.len();
-        batch.tombs.retain(|(id, ..)| viewed.contains(id) || empty(id));
+        let before = batch.tombstones.len();
+        batch.tombstones.retain(|(id, ..)| viewed.contains(id) || empty(id));
         let left = all.iter().filter(|id| !viewed.contains(id));
         let in_doubt = left.filter(|id| store.task(id).is_some_and(|task| task.is_purged() && task.is_lost()));
         // While its question is open it is not asked again.
         let unasked: Vec<TaskId> = in_doubt.copied().filter(|id| !losses.get(id).is_some_and(Loss::is_asked)).collect();
         losses.extend(unasked.iter().map(|id| (*id, Loss { digest: store.digest(id), everywhere: None })));
-        if batch.tombs.len() < before {
+        if batch.tombstones.len() < before {
             // Otherwise they would be asked for again at once, and hold up those behind them.
             *passed = Some(batch.last.clone());
         }
@@ -244,7 +244,7 @@ impl Node {
     pub(crate) fn let_go(&mut self, id: TaskId, everywhere: Vec<Slot>) {
         let partition = self.partition_of(&id);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let Some(leading) = replica.register.leading_mut() else { return };
+        let Some(leading) = replica.consensus.leading_mut() else { return };
         let Archiving { passed, again_us, losses, .. } = &mut leading.archiving;
         let Some(loss) = losses.get_mut(&id) else { return };
         if everywhere.is_empty() {
@@ -260,7 +260,7 @@ impl Node {
     pub(crate) fn on_archived(&mut self, partition: PartitionId, number: u64, done: bool) {
         let again_us = self.after_ms(ARCHIVE_MS);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let Some(leading) = replica.register.leading_mut() else { return };
+        let Some(leading) = replica.consensus.leading_mut() else { return };
         let archiving = &mut leading.archiving;
         let Some(batch) = archiving.batch.take_if(|batch| batch.number == number) else { return };
         if !done {
@@ -268,12 +268,12 @@ impl Node {
             return;
         }
         // Facts that were merged meanwhile are not in the archive yet.
-        let same = |(id, _, digest): &(TaskId, Tomb, Digest)| {
+        let same = |(id, _, digest): &(TaskId, Tombstone, Digest)| {
             replica.store.task(id).is_some() && replica.store.digest(id) == *digest
         };
-        archiving.losses.retain(|id, _| batch.tombs.iter().all(|(archived, ..)| archived != id));
-        let tombs = batch.tombs.into_iter().filter(same).map(|(id, tomb, _)| (id, tomb)).collect();
-        self.bury(partition, tombs);
+        archiving.losses.retain(|id, _| batch.tombstones.iter().all(|(archived, ..)| archived != id));
+        let tombstones = batch.tombstones.into_iter().filter(same).map(|(id, tombstone, _)| (id, tombstone)).collect();
+        self.bury(partition, tombstones);
         self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
     }
 }
@@ -282,5 +282,5 @@ impl Node {
 fn to_archive(known: &Task<Outline>, task: Task, is_let_go: bool) -> Option<Seen> {
     let outline = known.spec.as_ref().filter(|outline| is_let_go && task.spec.is_none() && outline.body.is_lost());
     let stub = outline.map(|outline| Arc::new(outline.stub()));
-    (task.has_blobs() || is_let_go).then_some(Seen { task, cell: None, stub })
+    (task.has_blobs() || is_let_go).then_some(Seen { task, entry: None, stub })
 }

@@ -1,8 +1,8 @@
-//! Guard of the floor: nothing is forgotten below a child task that a completion still brings (G-2 iv).
+//! Guard of the watermark: nothing is forgotten below a child task that a completion still brings (G-2 iv).
 //!
 //! A child is enqueued under an id of the time when its completion was sent. If it cannot be handed over for as long as ids must be old
-//! to be forgotten, the floor of its partition might pass it, and it would be refused for ever. So a leader that has chosen tombstones
-//! asks all nodes whether they know of a completion that brings a task into this partition, with an id above the floor and not above
+//! to be forgotten, the watermark of its partition might pass it, and it would be refused for ever. So a leader that has chosen tombstones
+//! asks all nodes whether they know of a completion that brings a task into this partition, with an id above the watermark and not above
 //! the last of these. A node that does, or has holes, does not answer, and the tombstones stay.
 //!
 //! **Why that is enough.** A majority of every cohort must have answered. So each completion that was strictly acknowledged before the
@@ -35,7 +35,7 @@ use xxhash_rust::xxh3::xxh3_64;
 impl Node {
     /// Asks all nodes, at a leader that has chosen tombstones.
     pub(crate) fn ask_for_outboxes(&mut self, partition: PartitionId) {
-        let above = self.partitions[&partition].register.table.forgetting.floor;
+        let above = self.partitions[&partition].consensus.table.forgetting.watermark;
         let Some((epoch, number, up_to)) = self.question_of(partition) else { return };
         let sure = self.sure_of_no_children(partition);
         let unsure: Vec<NodeId> = self.asked_for_children().filter(|node| !sure.contains(node)).collect();
@@ -45,7 +45,7 @@ impl Node {
     }
 
     fn question_of(&self, partition: PartitionId) -> Option<(Epoch, u64, TaskId)> {
-        let leading = self.partitions[&partition].register.leading()?;
+        let leading = self.partitions[&partition].consensus.leading()?;
         Some((leading.epoch, leading.retiring.number, *leading.retiring.ids.last()?))
     }
 
@@ -56,14 +56,14 @@ impl Node {
 
     /// Those of them that have not answered yet that they bring nothing.
     pub(crate) fn silent_about_children(&self, partition: PartitionId) -> Vec<NodeId> {
-        let Some(leading) = self.partitions[&partition].register.leading() else { return Vec::new() };
+        let Some(leading) = self.partitions[&partition].consensus.leading() else { return Vec::new() };
         let said = &leading.retiring.childless;
         self.asked_for_children().filter(|node| !said.contains_key(node)).collect()
     }
 
     /// Nodes that bring nothing, and whose seats are those that this node knows.
     fn sure_of_no_children(&self, partition: PartitionId) -> BTreeSet<NodeId> {
-        let Some(leading) = self.partitions[&partition].register.leading() else { return BTreeSet::new() };
+        let Some(leading) = self.partitions[&partition].consensus.leading() else { return BTreeSet::new() };
         let seats = self.known_seats();
         let sits = |node: &NodeId, said: u64| {
             mutant!(self.config, MovesUnheeded) || said == seats.get(node).copied().unwrap_or(0)
@@ -97,7 +97,7 @@ impl Node {
     ) {
         let is_known = self.has_peer(from);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        let Some(leading) = replica.consensus.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         let retiring = &mut leading.retiring;
         if retiring.number == number && !retiring.ids.is_empty() && is_known {
             retiring.childless.insert(from, seats);
@@ -116,7 +116,7 @@ impl Node {
         if mutant!(self.config, ForgetsUnasked) {
             return true;
         }
-        let above = self.partitions[&partition].register.table.forgetting.floor;
+        let above = self.partitions[&partition].consensus.table.forgetting.watermark;
         let Some((_, _, up_to)) = self.question_of(partition) else { return false };
         if !self.silent_about_children(partition).is_empty() || self.brings(partition, above, up_to) {
             return false;
@@ -136,7 +136,7 @@ impl Node {
 
     /// Seats of this node: where it counts, for all it has heard, at the versions of its own tables.
     fn own_seats(&self) -> u64 {
-        let held = self.partitions.iter().filter(|(id, _)| **id != PartitionId::ROOT);
+        let held = self.partitions.iter().filter(|(id, _)| **id != PartitionId::METADATA);
         let counts = held.filter(|(id, _)| self.seen_cohort_of(**id).has_voter(self.me));
         counts.map(|(id, replica)| seat(*id, replica.cohort().version)).fold(0, u64::wrapping_add)
     }

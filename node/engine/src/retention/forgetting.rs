@@ -9,24 +9,24 @@
 //!    disk, and that the ids are old by its own clock. A member with holes does not answer. All nodes are asked, too, whether
 //!    completions bring tasks as old as these (`drained.rs`). Nor is anything forgotten that a decided and unfinished transaction is
 //!    about, or that would make its new tasks count as forgotten.
-//! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is committed
+//! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its watermark, the highest id ever forgotten. When it is committed
 //!    every member removes them, with a record in its log, and confirms that.
 //! 4. **Forgotten.** When every member has confirmed, `Op::Forgotten` takes the names out of the table. Until then they travel with it,
 //!    and nothing else is forgotten, so that no member can miss one.
 //!
-//! **Nothing comes back.** A task that is unknown and whose id is not above the floor may have been forgotten. So nothing of it is
+//! **Nothing comes back.** A task that is unknown and whose id is not above the watermark may have been forgotten. So nothing of it is
 //! accepted: no write of a client, and no tasks of a replica that may not have forgotten it yet. A sender of tasks states how many
 //! times it has forgotten (`Partition::forgets`). If its number is smaller than the receiver's, or if it has holes, such tasks are
 //! refused, and so are those that the receiver's table names (after a restart it does not know whether it has forgotten them). If its
 //! number is not smaller, all other tasks cannot be forgotten ones, as the sender has removed those. A member that has not forgotten
 //! yet still has the tombstones, which absorb whatever arrives. A leader that was elected meanwhile has the names in its table, and
-//! removes the tasks before it grants. No clock is part of this argument; the age of an id only keeps the floor below what is being
+//! removes the tasks before it grants. No clock is part of this argument; the age of an id only keeps the watermark below what is being
 //! enqueued.
 //!
 //! A record of forgetting may be lost from a damaged log. The replica has holes then, and its forgotten tasks are refused by replicas
 //! without (`GarbageCollection::Gone`). When as many have refused them as it must agree with to be whole, it forgets them too. It
-//! agrees with no replica before its table is whole, as it does not know the floor before. As long as it has holes it grants no task
-//! below the floor. What it alone had, acknowledged sloppily, is lost with this.
+//! agrees with no replica before its table is whole, as it does not know the watermark before. As long as it has holes it grants no task
+//! below the watermark. What it alone had, acknowledged sloppily, is lost with this.
 //!
 //! A member that stays away keeps its partitions from forgetting. Tombstones are small, and this is reported
 //! (`Observation::ForgettingHeld`).
@@ -34,15 +34,15 @@
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use crate::membership::mint::is_old;
+use crate::membership::id_allocator::is_old;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
+use norn_model::consensus::{Due, Retiring};
 use norn_model::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
 use norn_model::message::{GarbageCollection, LogWord};
 use norn_model::record::Record;
-use norn_model::register::{Due, Retiring};
 use norn_model::replica::index::PURGED_MS;
-use norn_model::task::{Task, Tomb};
+use norn_model::task::{Task, Tombstone};
 use norn_model::viewstamp::{Epoch, ReplicaId};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ impl Node {
     /// Does what is due for a partition's finished tasks.
     pub(crate) fn retire(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        if !replica.register.established() {
+        if !replica.consensus.established() {
             return;
         }
         let mut pause_ms = self.config.resend_ms;
@@ -73,11 +73,11 @@ impl Node {
             }
             // Every member must confirm, and leaving ones must not: a change of the cohort in progress comes first.
             let settled = self.is_settled(partition);
-            if !self.partitions[&partition].register.table.forgetting.ids.is_empty() {
+            if !self.partitions[&partition].consensus.table.forgetting.ids.is_empty() {
                 // This rests on the commit alone. A leader with holes heals only when all have forgotten what it has.
                 self.forget_everywhere(partition);
             } else if whole && settled {
-                self.ask_for_tombs(partition);
+                self.ask_for_tombstones(partition);
             }
             self.tell_who_holds_up(partition);
         }
@@ -98,7 +98,7 @@ impl Node {
             }
             return self.forgot(partition, ids);
         }
-        if replica.register.established() {
+        if replica.consensus.established() {
             self.timers.set_earliest(Key::Retire(partition), self.after_ms(PAUSE_MS));
         }
     }
@@ -106,12 +106,12 @@ impl Node {
     /// Sets the timer for the next due task or answer, not before the pause is over.
     fn look_again(&mut self, partition: PartitionId, pause_ms: u64) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let register = &replica.register;
-        let Some(leading) = register.leading().filter(|leading| leading.established) else { return };
+        let consensus = &replica.consensus;
+        let Some(leading) = consensus.leading().filter(|leading| leading.established) else { return };
         if self.timers.is_set(Key::Retire(partition)) {
             return;
         }
-        if !leading.retiring.ids.is_empty() || !register.table.forgetting.ids.is_empty() {
+        if !leading.retiring.ids.is_empty() || !consensus.table.forgetting.ids.is_empty() {
             // Members that have not answered for long are asked less often.
             assert!(leading.retiring.since_us <= self.now.mono_us, "a step of forgetting begins in the future");
             let elapsed_ms = (self.now.mono_us - leading.retiring.since_us) / 1_000;
@@ -123,8 +123,8 @@ impl Node {
             let (at_ms, _) = tasks.first()?;
             Some(over_ms(*at_ms, self.retention_of(queue).saturating_add(self.patience_ms(queue))))
         });
-        let tomb = replica.store.tombs_after(None).next();
-        let old = tomb.map(|(id, _)| id.time_ms().saturating_add(self.config.forget_after_ms));
+        let tombstone = replica.store.tombstones_after(None).next();
+        let old = tombstone.map(|(id, _)| id.time_ms().saturating_add(self.config.forget_after_ms));
         if let Some(due_ms) = ended.chain(old).min() {
             let wait_ms = due_ms.saturating_sub(self.now.wall_ms).min(LOOK_MS_MAX).max(pause_ms);
             self.timers.set(Key::Retire(partition), self.after_ms(wait_ms));
@@ -140,7 +140,7 @@ impl Node {
         }
         let due = self.due(partition, None, |queue| queue.is_some() || mutant!(self.config, OrphansUnasked));
         let any = !due.is_empty();
-        self.bury(partition, due.into_iter().map(|(due, tomb)| (due.id, tomb)).collect());
+        self.bury(partition, due.into_iter().map(|(due, tombstone)| (due.id, tombstone)).collect());
         any
     }
 
@@ -168,10 +168,10 @@ impl Node {
         partition: PartitionId,
         behind: Option<&Due>,
         of: impl Fn(Option<&QueueName>) -> bool,
-    ) -> Vec<(Due, Tomb)> {
+    ) -> Vec<(Due, Tombstone)> {
         let (wall_ms, archives) = (self.now.wall_ms, self.config.archives);
         let replica = &self.partitions[&partition];
-        let mut found: Vec<(Due, Tomb)> = Vec::new();
+        let mut found: Vec<(Due, Tombstone)> = Vec::new();
         for (queue, tasks) in replica.store.index().ended().filter(|(queue, _)| of(*queue)) {
             let retain_ms = self.retention_of(queue).saturating_add(self.patience_ms(queue));
             // There is nothing of these to archive yet, and all members must confirm that.
@@ -187,29 +187,29 @@ impl Node {
             let over = tasks.range((from, Bound::Unbounded));
             let over = over.take_while(|(at_ms, _)| over_ms(*at_ms, retain_ms) <= wall_ms);
             // A claim is dropped first: its operation brings every replica how the task ended.
-            let free = over.filter(|(_, id)| replica.register.cell(id).is_none());
-            let tombs = free.filter_map(|(at_ms, id)| {
+            let free = over.filter(|(_, id)| replica.consensus.claim_entry(id).is_none());
+            let tombstones = free.filter_map(|(at_ms, id)| {
                 let task = replica.store.task(id)?;
                 // An unreadable task cannot be archived; it waits until the log or a peer returns it, or an operator gives it up.
                 let kept = archives && task.is_lost() && !task.is_purged();
                 let due = Due { queue: queue.cloned(), at_ms: *at_ms, id: *id };
-                task.tomb().filter(|_| !kept).map(|tomb| (due, tomb))
+                task.tombstone().filter(|_| !kept).map(|tombstone| (due, tombstone))
             });
             assert!(found.len() <= RETIRE_TASKS_MAX, "more tasks are due than are buried at once");
-            found.extend(tombs.take(RETIRE_TASKS_MAX - found.len()));
+            found.extend(tombstones.take(RETIRE_TASKS_MAX - found.len()));
         }
         found
     }
 
-    pub(crate) fn bury(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {
+    pub(crate) fn bury(&mut self, partition: PartitionId, due: Vec<(TaskId, Tombstone)>) {
         if due.is_empty() {
             return;
         }
         let me = self.me;
         let replica = &self.partitions[&partition];
-        let epoch = replica.register.viewstamp.epoch;
+        let epoch = replica.consensus.viewstamp.epoch;
         let others: Vec<NodeId> = replica.cohort().nodes().into_iter().filter(|node| *node != me).collect();
-        self.learn(partition, due.iter().map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect());
+        self.merge(partition, due.iter().map(|(id, tombstone)| (*id, Task::from_tombstone(*tombstone))).collect());
         let items = Arc::new(due);
         for node in others {
             if self.is_alive(node) {
@@ -219,26 +219,26 @@ impl Node {
     }
 
     /// Step 2.
-    fn ask_for_tombs(&mut self, partition: PartitionId) {
-        if self.partitions[&partition].register.leading().is_some_and(|leading| leading.retiring.ids.is_empty()) {
-            self.choose_tombs(partition);
+    fn ask_for_tombstones(&mut self, partition: PartitionId) {
+        if self.partitions[&partition].consensus.leading().is_some_and(|leading| leading.retiring.ids.is_empty()) {
+            self.choose_tombstones(partition);
         }
         let replica = &self.partitions[&partition];
-        let leading = replica.register.leading().expect("it leads");
+        let leading = replica.consensus.leading().expect("it leads");
         let retiring = &leading.retiring;
         if retiring.ids.is_empty() || self.forget_buried(partition) {
             return;
         }
         let replica = &self.partitions[&partition];
-        let leading = replica.register.leading().expect("it leads");
+        let leading = replica.consensus.leading().expect("it leads");
         let retiring = &leading.retiring;
         let (epoch, number) = (leading.epoch, retiring.number);
-        let tomb = |id: &TaskId| Some((*id, *replica.store.tomb(id)?));
+        let tombstone = |id: &TaskId| Some((*id, *replica.store.tombstone(id)?));
         // A tombstone is gone, as its task has children that are not enqueued yet: it must not be forgotten.
-        let Some(items) = retiring.ids.iter().map(tomb).collect::<Option<Vec<_>>>() else {
+        let Some(items) = retiring.ids.iter().map(tombstone).collect::<Option<Vec<_>>>() else {
             return self.set_retiring(partition);
         };
-        let items: Arc<Vec<(TaskId, Tomb)>> = Arc::new(items);
+        let items: Arc<Vec<(TaskId, Tombstone)>> = Arc::new(items);
         for node in retiring.held_by(replica.cohort().members(), false) {
             if self.is_alive(node) {
                 self.outbox.send(node, GarbageCollection::Tombs { partition, epoch, number, items: items.clone() });
@@ -248,20 +248,20 @@ impl Node {
     }
 
     /// Chooses the oldest tombstones, if they are old enough and the table does not mention them any more.
-    fn choose_tombs(&mut self, partition: PartitionId) {
+    fn choose_tombstones(&mut self, partition: PartitionId) {
         let (wall_ms, since_us) = (self.now.wall_ms, self.now.mono_us);
         let forget_after_ms = self.config.forget_after_ms;
         let replica = &self.partitions[&partition];
-        let table = &replica.register.table;
-        let old = replica.store.tombs_after(None).take_while(|(id, _)| is_old(id, forget_after_ms, wall_ms));
-        let free = old.map(|(id, _)| *id).filter(|id| !table.cells.contains_key(id));
+        let table = &replica.consensus.table;
+        let old = replica.store.tombstones_after(None).take_while(|(id, _)| is_old(id, forget_after_ms, wall_ms));
+        let free = old.map(|(id, _)| *id).filter(|id| !table.entries.contains_key(id));
         let ids: Vec<TaskId> = free.take(FORGET_TASKS_MAX).collect();
         if ids.is_empty() {
             return;
         }
         let number = self.asks.number();
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let retiring = &mut register.leading_mut().expect("it leads").retiring;
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        let retiring = &mut consensus.leading_mut().expect("it leads").retiring;
         assert!(retiring.ids.is_empty(), "tombstones are chosen while others are in question");
         *retiring = Retiring { number, ids, since_us, told_us: since_us, ..Retiring::default() };
     }
@@ -272,7 +272,7 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         (epoch, number): (Epoch, u64),
-        items: &[(TaskId, Tomb)],
+        items: &[(TaskId, Tombstone)],
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
         let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort().knows(from));
@@ -280,7 +280,7 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "tombstones of another partition" });
             return;
         };
-        let (own, holes) = (replica.register.me, replica.healing.wound.facts);
+        let (own, holes) = (replica.consensus.me, replica.healing.wound.facts);
         // A late message may name tasks that were forgotten since. A member that is asked merges the tombstones even of tasks that it
         // never heard of: at worst a tombstone comes back, and is forgotten once more. But not while the table names a task as forgotten:
         // no replica would take the tombstone from this one, so they would differ until all have confirmed. The leader does not ask any
@@ -288,16 +288,17 @@ impl Node {
         if items.iter().any(|(id, _)| replica.has_forgotten(id)) {
             return;
         }
-        let asked = number > 0 && replica.register.viewstamp.epoch == epoch;
-        let is_fresh = |id: &TaskId| replica.store.tomb(id).is_none() && (asked || !replica.may_have_forgotten(id));
+        let asked = number > 0 && replica.consensus.viewstamp.epoch == epoch;
+        let is_fresh =
+            |id: &TaskId| replica.store.tombstone(id).is_none() && (asked || !replica.may_have_forgotten(id));
         let fresh = items.iter().filter(|(id, _)| is_fresh(id));
-        let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect();
-        self.learn(partition, fresh);
-        let old = |(id, _): &(TaskId, Tomb)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
+        let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tombstone)| (*id, Task::from_tombstone(*tombstone))).collect();
+        self.merge(partition, fresh);
+        let old = |(id, _): &(TaskId, Tombstone)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
         let buried = self
             .partitions
             .get(&partition)
-            .is_some_and(|replica| items.iter().all(|(id, _)| replica.store.tomb(id).is_some()));
+            .is_some_and(|replica| items.iter().all(|(id, _)| replica.store.tombstone(id).is_some()));
         if asked && !holes && buried && items.iter().all(old) {
             self.outbox.send_durable(
                 from,
@@ -316,7 +317,7 @@ impl Node {
     ) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let member = own.node == from && replica.cohort().has_replica(&own);
-        let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        let Some(leading) = replica.consensus.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         let retiring = &mut leading.retiring;
         if member && retiring.number == number && !retiring.ids.is_empty() {
             retiring.buried.insert(from);
@@ -332,28 +333,28 @@ impl Node {
     /// Whether all members have confirmed.
     fn all_said(&self, partition: PartitionId, said: &BTreeSet<NodeId>) -> bool {
         let replica = &self.partitions[&partition];
-        let majority = mutant!(self.config, ForgetsByMajority) && replica.register.quorum(|node| said.contains(&node));
+        let majority = mutant!(self.config, ForgetsByMajority) && replica.consensus.quorum(|node| said.contains(&node));
         majority || replica.cohort().nodes().iter().all(|node| said.contains(node))
     }
 
     /// Forgets what all members have buried, unless the table still mentions any of it.
     pub(crate) fn forget_buried(&mut self, partition: PartitionId) -> bool {
-        let register = &self.partitions[&partition].register;
-        let retiring = &register.leading().expect("it leads").retiring;
+        let consensus = &self.partitions[&partition].consensus;
+        let retiring = &consensus.leading().expect("it leads").retiring;
         if !self.all_said(partition, &retiring.buried) || !self.may_append(partition) || !self.is_settled(partition) {
             return false;
         }
         let ids = retiring.ids.clone();
         assert!(!ids.is_empty(), "there is nothing to be forgotten");
         let store = &self.partitions[&partition].store;
-        if ids.iter().any(|id| store.tomb(id).is_none()) {
+        if ids.iter().any(|id| store.tombstone(id).is_none()) {
             self.set_retiring(partition);
             return true;
         }
         if !self.nothing_is_brought(partition) {
             return false;
         }
-        let ledger = &self.partitions[&partition].register.table.ledger;
+        let ledger = &self.partitions[&partition].consensus.table.ledger;
         if ledger.speaks_of(&ids) && !mutant!(self.config, DecidedForgotten) {
             return false;
         }
@@ -365,7 +366,7 @@ impl Node {
             }
         }
         self.set_retiring(partition);
-        let before = &self.partitions[&partition].register.table.forgetting.ids;
+        let before = &self.partitions[&partition].consensus.table.forgetting.ids;
         assert!(before.is_empty(), "tasks are forgotten before those of the last time are");
         self.append(partition, Op::Forget { ids }, None);
         true
@@ -373,15 +374,16 @@ impl Node {
 
     /// Whether the table has any of these tasks.
     fn speaks_of(&self, partition: PartitionId, ids: &[TaskId]) -> bool {
-        let table = &self.partitions[&partition].register.table;
+        let table = &self.partitions[&partition].consensus.table;
         let named = |id: &TaskId| ids.binary_search(id).is_ok();
-        ids.iter().any(|id| table.cells.contains_key(id)) || table.out.values().flatten().any(|ended| named(&ended.id))
+        ids.iter().any(|id| table.entries.contains_key(id))
+            || table.out.values().flatten().any(|ended| named(&ended.id))
     }
 
     /// A node has restarted: its earlier confirmations may rest on what it has lost, and it does not ask by itself.
     pub(crate) fn ask_to_forget_again(&mut self, node: NodeId) {
         for replica in self.partitions.values_mut() {
-            if let Some(leading) = replica.register.leading_mut() {
+            if let Some(leading) = replica.consensus.leading_mut() {
                 leading.retiring.forgot.remove(&node);
                 leading.retiring.buried.remove(&node);
                 leading.retiring.childless.remove(&node);
@@ -392,23 +394,23 @@ impl Node {
     /// Ends a step; the next one begins.
     fn set_retiring(&mut self, partition: PartitionId) {
         let since_us = self.now.mono_us;
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        register.leading_mut().expect("it leads").retiring = Retiring::new(since_us);
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        consensus.leading_mut().expect("it leads").retiring = Retiring::new(since_us);
         self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
     }
 
     /// Step 3, at the leader, once the operation is committed.
     fn forget_everywhere(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
-        let (register, forgetting) = (&replica.register, &replica.register.table.forgetting);
-        let committed = forgetting.at.epoch < register.viewstamp.epoch || forgetting.at.length <= register.commit;
+        let (consensus, forgetting) = (&replica.consensus, &replica.consensus.table.forgetting);
+        let committed = forgetting.at.epoch < consensus.viewstamp.epoch || forgetting.at.length <= consensus.commit;
         if !committed || self.end_forgetting(partition) {
             return;
         }
         let replica = &self.partitions[&partition];
-        let (register, forgetting) = (&replica.register, &replica.register.table.forgetting);
-        let (epoch, count) = (register.viewstamp.epoch, forgetting.count);
-        let retiring = &register.leading().expect("it leads").retiring;
+        let (consensus, forgetting) = (&replica.consensus, &replica.consensus.table.forgetting);
+        let (epoch, count) = (consensus.viewstamp.epoch, forgetting.count);
+        let retiring = &consensus.leading().expect("it leads").retiring;
         for node in retiring.held_by(replica.cohort().nodes().into_iter(), true) {
             if self.is_alive(node) {
                 self.outbox.send(node, GarbageCollection::Forget { partition, epoch, count });
@@ -419,14 +421,14 @@ impl Node {
     /// At a member: what its table names as forgotten is committed.
     pub(crate) fn on_forget(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch, count: u64) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let register = &replica.register;
-        let forgetting = &register.table.forgetting;
+        let consensus = &replica.consensus;
+        let forgetting = &consensus.table.forgetting;
         // Within an epoch a table is a prefix of the leader's: what it has there under this number is the same.
-        let behind = register.viewstamp.epoch != epoch || forgetting.count < count;
+        let behind = consensus.viewstamp.epoch != epoch || forgetting.count < count;
         if behind {
             return;
         }
-        let (replica, open) = (register.me, forgetting.count == count && !forgetting.ids.is_empty());
+        let (replica, open) = (consensus.me, forgetting.count == count && !forgetting.ids.is_empty());
         if open {
             self.forget(partition);
         }
@@ -460,10 +462,10 @@ impl Node {
         own: ReplicaId,
     ) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let register = &mut replica.register;
-        let current = register.table.forgetting.count == count && !register.table.forgetting.ids.is_empty();
-        let member = own.node == from && register.cohort.has_replica(&own);
-        let Some(leading) = register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        let consensus = &mut replica.consensus;
+        let current = consensus.table.forgetting.count == count && !consensus.table.forgetting.ids.is_empty();
+        let member = own.node == from && consensus.cohort.has_replica(&own);
+        let Some(leading) = consensus.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         if member && current {
             leading.retiring.forgot.insert(from);
             self.end_forgetting(partition);
@@ -471,11 +473,11 @@ impl Node {
     }
 
     fn end_forgetting(&mut self, partition: PartitionId) -> bool {
-        let retiring = &self.partitions[&partition].register.leading().expect("it leads").retiring;
+        let retiring = &self.partitions[&partition].consensus.leading().expect("it leads").retiring;
         let over = self.all_said(partition, &retiring.forgot) && self.may_append(partition);
         if over {
             self.set_retiring(partition);
-            let ids = &self.partitions[&partition].register.table.forgetting.ids;
+            let ids = &self.partitions[&partition].consensus.table.forgetting.ids;
             assert!(!ids.is_empty(), "there is nothing that was to be forgotten");
             self.append(partition, Op::Forgotten, None);
         }
@@ -488,8 +490,8 @@ impl Node {
         if self.held_up_by(partition, HELD_MS).is_empty() {
             return;
         }
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let retiring = &mut register.leading_mut().expect("it leads").retiring;
+        let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
+        let retiring = &mut consensus.leading_mut().expect("it leads").retiring;
         if now_us < retiring.told_us.saturating_add(HELD_MS * 1_000) {
             return;
         }
@@ -500,8 +502,8 @@ impl Node {
     /// Members that have kept a leader from forgetting for this long.
     pub(crate) fn held_up_by(&self, partition: PartitionId, ms: u64) -> Vec<NodeId> {
         let Some(replica) = self.partitions.get(&partition) else { return Vec::new() };
-        let Some(leading) = replica.register.leading() else { return Vec::new() };
-        let forgetting = !replica.register.table.forgetting.ids.is_empty();
+        let Some(leading) = replica.consensus.leading() else { return Vec::new() };
+        let forgetting = !replica.consensus.table.forgetting.ids.is_empty();
         let busy = forgetting || !leading.retiring.ids.is_empty();
         if !busy || self.now.mono_us < leading.retiring.since_us.saturating_add(ms * 1_000) {
             return Vec::new();
@@ -525,14 +527,14 @@ impl Node {
         if !wound.facts || wound.table || !ahead || from == self.me || !replica.cohort().has_member(from) {
             return;
         }
-        let floor = replica.register.table.forgetting.floor;
+        let watermark = replica.consensus.table.forgetting.watermark;
         let cohort = replica.cohort();
         // A replica that is no member is not part of the majorities that have each strict fact.
         let majority = cohort.members().count() / 2 + 1;
         let needed = if cohort.has_member(self.me) { cohort.agreements_needed() } else { majority };
         let mut over = Vec::new();
         for id in ids {
-            let known = Some(*id) <= floor && replica.store.knows(id);
+            let known = Some(*id) <= watermark && replica.store.knows(id);
             if known && replica.healing.gone(*id, from) >= needed && replica.store.forget(id) {
                 over.push(*id);
             }

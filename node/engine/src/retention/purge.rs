@@ -21,9 +21,9 @@
 use crate::Node;
 use crate::event::ClientId;
 use crate::write_read::read::{Reader, Seen};
-use norn_model::claim_table::table::Cell;
+use norn_model::claim_table::table::ClaimEntry;
 use norn_model::config::mutant;
-use norn_model::task::{Cancel, Facts, Task, Tomb};
+use norn_model::task::{Cancel, Facts, Task, Tombstone};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::{Acks, Response, State, TaskId};
 
@@ -54,7 +54,7 @@ impl Node {
     pub(crate) fn purge_read(&mut self, id: TaskId, purger: &Purger, seen: &Seen, all_know: bool) {
         let fact = match refusal(seen, purger.state) {
             Some(error) if error.code == ErrorCode::Invalid && mutant!(self.config, PurgesOpen) => {
-                Task::from_tomb(Tomb { state: State::Cancelled, at_ms: self.now.wall_ms })
+                Task::from_tombstone(Tombstone { state: State::Cancelled, at_ms: self.now.wall_ms })
             }
             Some(error) => return self.not_purged(id, purger, error),
             None => farewell(&seen.task, all_know),
@@ -74,7 +74,7 @@ fn farewell(task: &Task, all_know: bool) -> Task {
     told.leave_out_gaps();
     match told.ended() {
         None => {
-            let at_ms = task.tomb().map_or(0, |tomb| tomb.at_ms);
+            let at_ms = task.tombstone().map_or(0, |tombstone| tombstone.at_ms);
             let cancel = Some(Cancel { dead: false, reason: RESULT_LOST.into(), at_ms });
             Task::from_facts(Facts { cancel, purged: true, ..Facts::default() })
         }
@@ -85,9 +85,9 @@ fn farewell(task: &Task, all_know: bool) -> Task {
 
 /// The reason why a task is not purged, if any. A buried task may be purged once more.
 fn refusal(seen: &Seen, wanted: Option<State>) -> Option<Error> {
-    let Seen { task, cell, .. } = seen;
+    let Seen { task, entry, .. } = seen;
     if let Some(state) = task.ended() {
-        if !seen.is_known() && task.tomb.is_none() {
+        if !seen.is_known() && task.tombstone.is_none() {
             return Some(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
         }
         // A cancelled or dead task becomes done if its worker completes it after all.
@@ -98,7 +98,7 @@ fn refusal(seen: &Seen, wanted: Option<State>) -> Option<Error> {
     if !seen.is_known() {
         return Some(Error::new(ErrorCode::NotFound, "no such task"));
     }
-    if cell.as_ref().and_then(Cell::death).is_some() {
+    if entry.as_ref().and_then(ClaimEntry::death).is_some() {
         return Some(Error::unavailable("the task is just being given up; ask again"));
     }
     Some(Error::new(ErrorCode::Invalid, "the task has not ended, so it is not purged: cancel it first"))

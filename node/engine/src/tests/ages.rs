@@ -3,9 +3,9 @@
 
 use super::hints::go_on;
 use super::*;
+use norn_model::consensus::{Ages, Exchange};
 use norn_model::limits::{RAN_EARLY_MS, RAN_MS_MIN, TOLD_AGE_MS_MIN};
 use norn_model::message::Replication;
-use norn_model::register::{Ages, Exchange};
 use norn_model::viewstamp::Viewstamp;
 
 const LEASE_MS: u64 = 20_000;
@@ -59,9 +59,9 @@ impl Held {
     /// Age of the claim at a running node.
     fn age_ms(&self, index: usize) -> u64 {
         let (node, now_us) = (&self.cluster.nodes[index], self.cluster.now.mono_us);
-        let register = &node.partitions[&self.partition()].register;
-        let ages = register.ages(now_us, &node.config);
-        ages.of(register.cell(&self.id).expect("it is claimed").renewed).expect("it is held")
+        let consensus = &node.partitions[&self.partition()].consensus;
+        let ages = consensus.ages(now_us, &node.config);
+        ages.of(consensus.claim_entry(&self.id).expect("it is claimed").renewed).expect("it is held")
     }
 
     fn check(&self) {
@@ -213,9 +213,9 @@ fn a_table_that_comes_whole_makes_no_lease_younger() {
     let (partition, now) = (held.partition(), held.cluster.now);
     let follower = (held.cluster.leader(&held.id) + 1) % 3;
     let before_ms = held.age_ms(follower);
-    let register = &mut held.cluster.nodes[follower].partitions.get_mut(&partition).unwrap().register;
-    let (at, table) = (register.viewstamp, register.table.clone());
-    register.install(Viewstamp { length: at.length + 1, ..at }, Some(table), now, &Config::default());
+    let consensus = &mut held.cluster.nodes[follower].partitions.get_mut(&partition).unwrap().consensus;
+    let (at, table) = (consensus.viewstamp, consensus.table.clone());
+    consensus.install(Viewstamp { length: at.length + 1, ..at }, Some(table), now, &Config::default());
     assert!(before_ms > 4_000 && held.age_ms(follower) == before_ms, "{} of {before_ms}", held.age_ms(follower));
 }
 
@@ -226,8 +226,8 @@ fn an_age_is_of_its_epoch() {
     held.pass_until(2_000);
     let partition = held.partition();
     let leader = held.cluster.leader(&held.id);
-    let register = &held.cluster.nodes[leader].partitions[&partition].register;
-    let Viewstamp { epoch, length } = register.cell(&held.id).unwrap().renewed;
+    let consensus = &held.cluster.nodes[leader].partitions[&partition].consensus;
+    let Viewstamp { epoch, length } = consensus.claim_entry(&held.id).unwrap().renewed;
     let mut told = |at, age_ms| {
         let message = PeerMessage::Replication(Replication::Ages { partition, asks: false, ages: vec![(at, age_ms)] });
         let from = NodeId((leader as u128 + 1) % 3 + 1);
@@ -250,10 +250,10 @@ fn whoever_is_told_unasked_still_says_what_it_knows() {
     let leader = held.cluster.leader(&held.id);
     let (first, second) = ((leader + 1) % 3, (leader + 2) % 3);
     let (now_us, config) = (held.cluster.now.mono_us, Config::default());
-    let register = &mut held.cluster.nodes[second].partitions.get_mut(&partition).unwrap().register;
-    let at = register.cell(&held.id).unwrap().renewed;
-    register.exchange = Exchange::Unasked;
-    assert!(register.take_ages(&Ages::new(vec![(at, 15_000)]), now_us, 0, &config));
+    let consensus = &mut held.cluster.nodes[second].partitions.get_mut(&partition).unwrap().consensus;
+    let at = consensus.claim_entry(&held.id).unwrap().renewed;
+    consensus.exchange = Exchange::Unasked;
+    assert!(consensus.take_ages(&Ages::new(vec![(at, 15_000)]), now_us, 0, &config));
     let message = PeerMessage::Replication(Replication::Ages { partition, asks: true, ages: vec![(at, 9_000)] });
     held.cluster.queue.push_back((leader, Event::Peer { from: NodeId(first as u128 + 1), message }));
     held.cluster.drain();
@@ -292,7 +292,7 @@ fn a_leader_that_does_not_answer_is_asked_again_ever_less_often() {
     let (partition, mut answered) = (held.partition(), BTreeSet::new());
     held.cluster.advance(1_100);
     for (index, node) in held.cluster.nodes.iter().enumerate() {
-        if matches!(node.partitions[&partition].register.exchange, Exchange::Answered(_)) {
+        if matches!(node.partitions[&partition].consensus.exchange, Exchange::Answered(_)) {
             answered.insert(index);
         }
     }

@@ -6,7 +6,7 @@ use norn_model::config::Retention;
 use norn_model::host::Room;
 use norn_model::limits::EXCHANGE_TASKS_MAX;
 use norn_model::message::AntiEntropy;
-use norn_model::task::{Place, Task, Tomb};
+use norn_model::task::{Place, Task, Tombstone};
 use std::sync::Arc;
 
 fn without_memory() -> Config {
@@ -191,7 +191,7 @@ fn finished_tasks_are_archived_whole_and_what_is_buried_has_no_body() {
     cluster.advance(1_500);
     let loads = cluster.loads;
     cluster.skip(LONG_MS);
-    cluster.run_until(|cluster| (0..3).all(|index| cluster.replica_of(index, &id).store.tomb(&id).is_some()));
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.replica_of(index, &id).store.tombstone(&id).is_some()));
     assert!(cluster.loads > loads, "its body was in no memory");
     let archived: Vec<&[u8]> = cluster.archived.iter().map(|view| view.spec.payload.as_slice()).collect();
     assert_eq!(archived, [b"finished"]);
@@ -215,8 +215,8 @@ fn a_finished_task_whose_body_is_lost_is_archived_and_buried_when_it_is_back() {
     cluster.run_until(|cluster| (0..3).any(|index| cluster.lost(index) == 1));
     let leader = cluster.leader(&id);
     assert_eq!(cluster.lost(leader), 1);
-    assert!(cluster.replica_of(leader, &id).store.tomb(&id).is_none() && cluster.archived.is_empty());
-    cluster.run_until(|cluster| cluster.replica_of(leader, &id).store.tomb(&id).is_some());
+    assert!(cluster.replica_of(leader, &id).store.tombstone(&id).is_none() && cluster.archived.is_empty());
+    cluster.run_until(|cluster| cluster.replica_of(leader, &id).store.tombstone(&id).is_some());
     let archived: Vec<&[u8]> = cluster.archived.iter().map(|view| view.spec.payload.as_slice()).collect();
     assert_eq!(archived, [b"finished"]);
     assert_eq!(cluster.lost(leader), 0);
@@ -229,9 +229,9 @@ fn a_tombstone_takes_a_body_out_of_memory_and_a_move_finds_none() {
     cluster.advance(10);
     let before = cluster.body_bytes(0);
     let partition = cluster.nodes[0].partition_of(&ids[1]);
-    let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 1 });
+    let tombstone = Task::from_tombstone(Tombstone { state: State::Done, at_ms: 1 });
     let mut effects = Vec::new();
-    cluster.nodes[0].learn(partition, vec![(ids[1], tomb)]);
+    cluster.nodes[0].merge(partition, vec![(ids[1], tombstone)]);
     let place = Place { file: NonZeroU32::MAX, offset: 0 };
     let ranges = vec![Moved { partition, first: ids[0], last: ids[2], place }];
     cluster.nodes[0].step(cluster.now, Event::Moved { ranges }, &mut effects);
@@ -243,7 +243,7 @@ fn a_tombstone_takes_a_body_out_of_memory_and_a_move_finds_none() {
         Record::Facts { items, .. } => Some(items.iter().filter(|(id, _)| *id == ids[1])),
         _ => None,
     });
-    let saved: Vec<bool> = saved.flatten().map(|(_, task)| task.spec.is_none() && task.tomb.is_some()).collect();
+    let saved: Vec<bool> = saved.flatten().map(|(_, task)| task.spec.is_none() && task.tombstone.is_some()).collect();
     assert_eq!((saved, part.gaps), (vec![true], Vec::new()));
     cluster.restart(0);
     assert_eq!(cluster.body_bytes(0) * 3, before * 2);
@@ -293,7 +293,8 @@ fn a_finished_task_that_replicas_lost_is_archived_as_the_others_know_it() {
     cluster.advance(30_000);
     // Whichever node leads: the one that knows the task may not know all of it, and the others know no spec.
     assert!(
-        cluster.archived.is_empty() && (0..3).all(|index| cluster.replica_of(index, &id).store.tomb(&id).is_none())
+        cluster.archived.is_empty()
+            && (0..3).all(|index| cluster.replica_of(index, &id).store.tombstone(&id).is_none())
     );
     cluster.advance(4 * exchange_interval_ms);
     cluster.run_until(|cluster| !(0..3).any(|index| cluster.replica_of(index, &id).store.task(&id).is_some()));

@@ -1,4 +1,4 @@
-//! Child tasks of a completion: they are enqueued, and neither the floor nor the burial of their parent overtakes them.
+//! Child tasks of a completion: they are enqueued, and neither the watermark nor the burial of their parent overtakes them.
 
 use super::forgetting::LONG_MS;
 use super::hints::go_on;
@@ -6,7 +6,7 @@ use super::*;
 use crate::recovery::save::Cursor;
 use norn_model::host::MemoryReport;
 use norn_model::message::GarbageCollection;
-use norn_model::task::{Children, Completed, Task, Tomb};
+use norn_model::task::{Children, Completed, Task, Tombstone};
 use norn_wire::State;
 
 impl Cluster {
@@ -77,7 +77,7 @@ fn nothing_is_forgotten_below_a_task_that_a_completion_brings() {
     // One replica has the completion, and cannot hand the child over.
     let partition = cluster.nodes[0].partition_of(&parent);
     let node = &mut cluster.nodes[0];
-    node.partitions.get_mut(&partition).expect("it is held").learn(parent, open, cluster.now, &node.config.clone());
+    node.partitions.get_mut(&partition).expect("it is held").merge(parent, open, cluster.now, &node.config.clone());
     cluster.skip(LONG_MS);
     let answers = |cluster: &mut Cluster| {
         let (partition, up_to) = (cluster.nodes[0].partition_of(&child), below);
@@ -176,7 +176,7 @@ fn a_tombstone_that_is_added_to_within_a_snapshot_is_in_it() {
     let [buried, last] = [b"x", b"y"].map(|payload| cluster.enqueue(0, payload, 0x12_3456));
     let node = &mut cluster.nodes[0];
     let partition = node.partition_of(&buried);
-    node.learn(partition, vec![(buried, Task::from_tomb(Tomb { state: State::Done, at_ms: 1 }))]);
+    node.merge(partition, vec![(buried, Task::from_tombstone(Tombstone { state: State::Done, at_ms: 1 }))]);
     let (mut cursor, mut records) = (Cursor::default(), Vec::new());
     let has = |records: &[Record], id: TaskId| {
         let facts =
@@ -188,7 +188,7 @@ fn a_tombstone_that_is_added_to_within_a_snapshot_is_in_it() {
     }
     assert!(!has(&records, buried), "tombstones come later");
     let added = (buried, completion(TaskId::new(1, 1, 1, 0xfe_0000)));
-    node.learn(partition, vec![added.clone()]);
+    node.merge(partition, vec![added.clone()]);
     loop {
         let part = node.save(&mut cursor, 1);
         records.extend(part.records);
@@ -200,7 +200,7 @@ fn a_tombstone_that_is_added_to_within_a_snapshot_is_in_it() {
     let mut read = Node::new(founding(0), 1);
     records.into_iter().for_each(|record| read.recover(record, false, None).expect("its own state"));
     let [read, own] = [&read, &cluster.nodes[0]].map(|node| node.partitions[&partition].store.content(&buried));
-    assert!(own.as_ref().is_some_and(|(task, _)| task.tomb.is_some() && task.has_outbox()));
+    assert!(own.as_ref().is_some_and(|(task, _)| task.tombstone.is_some() && task.has_outbox()));
     assert_eq!(read, own);
 }
 

@@ -127,35 +127,35 @@ impl Cluster {
         count
     }
 
-    pub(super) fn home(&self, queue: &str) -> usize {
-        let home = self.nodes[0].home_of(&QueueName::new(queue).expect("a name"));
-        self.nodes.iter().position(|node| node.leader_of(home) == Some(node.me)).expect("it has a leader")
+    pub(super) fn coordinator(&self, queue: &str) -> usize {
+        let coordinator = self.nodes[0].coordinator_of(&QueueName::new(queue).expect("a name"));
+        self.nodes.iter().position(|node| node.leader_of(coordinator) == Some(node.me)).expect("it has a leader")
     }
 }
 
-/// Goal: copies of a question, and questions of a process that has ended, take no permits: no node would use them, or give them back.
+/// Goal: copies of a question, and questions of a process that has ended, take no rate tokens: no node would use them, or give them back.
 #[test]
 fn a_late_copy_of_a_question_takes_no_permits() {
     for restarts in [false, true] {
         let mut cluster = queue_with(rate(1, 60_000));
         cluster.advance(70_000);
-        let (home, queue) = (cluster.home("mail"), QueueName::new("mail").expect("a name"));
-        let asker = (home + 1) % 3;
+        let (coordinator, queue) = (cluster.coordinator("mail"), QueueName::new("mail").expect("a name"));
+        let asker = (coordinator + 1) % 3;
         let ask = cluster.nodes[asker].asks.number();
         if restarts {
             cluster.restart(asker);
             cluster.connect_all();
             cluster.advance(2_000);
         } else {
-            // The home gives permits, the node takes none that it has not asked for, and they expire.
+            // The coordinator gives rate tokens, the node takes none that it has not asked for, and they expire.
             cluster.deliver(
                 asker,
-                home,
+                coordinator,
                 PeerMessage::Limiting(Limiting::PermitAsk { ask, queue: queue.clone(), wanted: 1 }),
             );
             cluster.advance(65_000);
         }
-        cluster.deliver(asker, home, PeerMessage::Limiting(Limiting::PermitAsk { ask, queue, wanted: 1 }));
+        cluster.deliver(asker, coordinator, PeerMessage::Limiting(Limiting::PermitAsk { ask, queue, wanted: 1 }));
         cluster.spread_tasks(5);
         assert_eq!(cluster.claimed_in(3_000), 1, "restarts: {restarts}");
     }
@@ -201,8 +201,8 @@ fn whoever_waits_is_served_when_a_permit_comes() {
     }
 }
 
-/// Goal: workers that are gone use up no permits, however many come one after another; and a permit comes back once. Method: one permit
-/// in twenty seconds, and workers that do not confirm their grants.
+/// Goal: workers that are gone use up no rate tokens, however many come one after another; and a rate token comes back once. Method: one
+/// rate token in twenty seconds, and workers that do not confirm their grants.
 #[test]
 fn a_grant_that_is_taken_back_gives_its_permit_back() {
     let mut cluster = queue_with(rate(3, 60_000));
@@ -222,18 +222,18 @@ fn a_grant_that_is_taken_back_gives_its_permit_back() {
     assert_eq!(cluster.claim_for(2, 5_000, 600_000).len(), 0, "that was all");
 }
 
-/// The next leader of the home gives nothing before all permits that were given have expired.
+/// The next leader of the coordinator partition gives nothing before all rate tokens that were given have expired.
 #[test]
 fn a_rate_holds_when_the_leader_of_the_home_is_lost() {
     let mut cluster = queue_with(rate(5, 1_000));
     cluster.spread_tasks(100);
     cluster.advance(5_000);
     let before = cluster.claimed_in(500);
-    let home = cluster.home("mail");
-    cluster.down.insert(home);
+    let coordinator = cluster.coordinator("mail");
+    cluster.down.insert(coordinator);
     let claimed = before + cluster.claimed_in(5_500);
     assert!((20..=41).contains(&claimed), "{claimed}");
-    cluster.restart(home);
+    cluster.restart(coordinator);
     let claimed = claimed + cluster.claimed_in(4_000);
     assert!((30..=61).contains(&claimed), "{claimed}");
 }
@@ -281,17 +281,17 @@ impl Cluster {
         assert!(matches!(self.complete(index, granted.id, granted.token), Response::Acked(_)));
     }
 
-    /// Quotas of the queue in the table of its home.
-    fn quotas(&self) -> BTreeMap<PartitionId, u32> {
+    /// Quotas of the queue in the table of its coordinator partition.
+    fn slot_quotas(&self) -> BTreeMap<PartitionId, u32> {
         let queue = QueueName::new("mail").expect("a name");
-        let home = self.nodes[0].home_of(&queue);
-        let leads = |node: &&Node| node.partitions[&home].register.established();
+        let coordinator = self.nodes[0].coordinator_of(&queue);
+        let leads = |node: &&Node| node.partitions[&coordinator].consensus.established();
         let leader =
             self.nodes.iter().enumerate().filter(|(index, _)| !self.down.contains(index)).map(|(_, node)| node);
-        let leader = leader.filter(leads).max_by_key(|node| node.partitions[&home].register.viewstamp);
-        let table = &leader.expect("it has a leader").partitions[&home].register.table;
-        let quotas = table.quotas.get(&queue).into_iter().flatten();
-        quotas.map(|(partition, quota)| (*partition, quota.count)).collect()
+        let leader = leader.filter(leads).max_by_key(|node| node.partitions[&coordinator].consensus.viewstamp);
+        let table = &leader.expect("it has a leader").partitions[&coordinator].consensus.table;
+        let slot_quotas = table.slot_quotas.get(&queue).into_iter().flatten();
+        slot_quotas.map(|(partition, slot_quota)| (*partition, slot_quota.count)).collect()
     }
 }
 
@@ -311,15 +311,15 @@ fn no_more_are_held_at_once_than_the_queue_allows() {
         held.extend(cluster.claim_all());
         assert_eq!(held.len(), 3);
     }
-    assert!(cluster.quotas().values().sum::<u32>() <= 3);
+    assert!(cluster.slot_quotas().values().sum::<u32>() <= 3);
     assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Concurrency(None))));
     assert_eq!(cluster.claim_all().len(), 17, "there is no limit");
     cluster.advance(5_000);
-    assert_eq!(cluster.quotas(), BTreeMap::new());
+    assert_eq!(cluster.slot_quotas(), BTreeMap::new());
 }
 
 /// Goal: a call that names several queues gets tasks of one of them, however much work stands in another that may grant nothing now.
-/// Method: the limit is used up, or no permit has come in yet.
+/// Method: the limit is used up, or no rate token has come in yet.
 #[test]
 fn a_queue_at_its_limit_hides_no_other_of_the_same_call() {
     for (setting, held) in [(concurrency(1), 1), (rate(1, 3_600_000), 0)] {
@@ -344,14 +344,14 @@ fn a_queue_at_its_limit_hides_no_other_of_the_same_call() {
     }
 }
 
-/// Where there is no work left, a partition keeps no quota that others can use.
+/// Where there is no work left, a partition keeps no slot quota that others can use.
 #[test]
 fn a_limit_is_used_in_full_where_all_work_is_in_one_partition() {
     let mut cluster = queue_with(concurrency(8));
     cluster.spread_tasks(8);
     let held = cluster.claim_all();
     assert_eq!(held.len(), 8);
-    assert!(cluster.quotas().len() > 1, "several partitions have a part of it");
+    assert!(cluster.slot_quotas().len() > 1, "several partitions have a part of it");
     held.iter().for_each(|granted| cluster.end(granted));
     for _ in 0..20 {
         cluster.enqueue_at(0, 1);
@@ -394,7 +394,7 @@ fn a_claim_that_ran_out_makes_room_and_cannot_be_renewed() {
     assert_eq!(cluster.claim_for(2, 5_000, 1_000).len(), 1);
 }
 
-/// Whichever node is lost, even the home's leader, held claims still count, and work goes on.
+/// Whichever node is lost, even the coordinator partition's leader, held claims still count, and work goes on.
 #[test]
 fn a_limit_outlives_leaders() {
     for victim in 0..3 {
@@ -484,15 +484,15 @@ fn a_claim_that_is_sealed_late_takes_the_room_back() {
     }
 }
 
-/// Whether work of another partition is granted after a late question has raised a quota at the home. A partition gave its quota up
-/// while it had more work, which was then cancelled; after that the question arrives.
+/// Whether work of another partition is granted after a late question has raised a slot quota at the coordinator. A partition gave its slot
+/// quota up while it had more work, which was then cancelled; after that the question arrives.
 fn is_granted_after_a_late_question(config: &Config) -> bool {
     let mut cluster = queue_in(config, concurrency(1));
     let (here, there) = (0x00_0001, 0xc0_0001);
     let ids: Vec<TaskId> = (0..2).map(|_| cluster.enqueue_at(0, there)).collect();
     let held = cluster.claim_for(0, 5_000, 600_000).remove(0);
     let (partition, leader) = (cluster.nodes[0].partition_of(&ids[0]), cluster.leader(&ids[0]));
-    assert_eq!((held.id, cluster.quotas()), (ids[0], BTreeMap::from([(partition, 1)])));
+    assert_eq!((held.id, cluster.slot_quotas()), (ids[0], BTreeMap::from([(partition, 1)])));
     cluster.enqueue_at(9, here);
     let claim = Claim { wait_ms: 30_000, ..claim_of(ClaimId(7_777), 600_000, 1) };
     let number = cluster.submit(1, Request::Claim(claim));
@@ -500,12 +500,12 @@ fn is_granted_after_a_late_question(config: &Config) -> bool {
     cluster.end(&held);
     cluster.run_until(|cluster| cluster.replies.contains_key(&number));
     let Some(Response::Claimed { mut tasks, .. }) = cluster.replies.remove(&number) else { panic!("it is granted") };
-    assert!(!cluster.quotas().contains_key(&partition), "it was given up");
+    assert!(!cluster.slot_quotas().contains_key(&partition), "it was given up");
     let cancel = Request::Cancel { id: ids[1], reason: "no".into(), at_ms: 1, acks: Acks::All };
     assert!(matches!(cluster.ask(2, cancel), Response::AckedOne(_)));
     cluster.end(&tasks.remove(0));
     cluster.advance(1_000);
-    let (epoch, queue) = (cluster.replica_of(leader, &ids[0]).register.viewstamp.epoch, QueueName::new("mail"));
+    let (epoch, queue) = (cluster.replica_of(leader, &ids[0]).consensus.viewstamp.epoch, QueueName::new("mail"));
     let late = PeerMessage::Limiting(Limiting::QuotaAsk {
         partition,
         epoch,
@@ -514,22 +514,22 @@ fn is_granted_after_a_late_question(config: &Config) -> bool {
         keeps: 0,
         wants: 1,
     });
-    let home = cluster.home("mail");
-    cluster.deliver((home + 1) % 3, home, late);
+    let coordinator = cluster.coordinator("mail");
+    cluster.deliver((coordinator + 1) % 3, coordinator, late);
     cluster.advance(1_000);
-    assert_eq!(cluster.quotas(), BTreeMap::from([(partition, 1)]), "no leader knows of it");
+    assert_eq!(cluster.slot_quotas(), BTreeMap::from([(partition, 1)]), "no leader knows of it");
     let next = cluster.enqueue_at(0, here);
     let granted = cluster.claim_for(0, 20_000, 600_000);
     granted.iter().any(|granted| granted.id == next)
 }
 
-/// Goal: a quota that a late question of a deposed leader raises at the home is given back by the present leader.
+/// Goal: a slot quota that a late question of a deposed leader raises at the coordinator is given back by the present leader.
 #[test]
 fn a_quota_that_a_late_question_raised_is_given_back() {
     assert!(is_granted_after_a_late_question(&Config::default()));
 }
 
-/// Goal: this test notices a leader that does not confirm a quota of zero, which the simulator seldom meets.
+/// Goal: this test notices a leader that does not confirm a slot quota of zero, which the simulator seldom meets.
 #[cfg(feature = "mutants")]
 #[test]
 fn a_quota_that_is_not_confirmed_again_leaks() {
@@ -567,25 +567,24 @@ fn go_on_unheard(
     (missed, kept)
 }
 
-/// Goal: a leader keeps to no less than the claims that it has inherited, so that the home gives these to no other partition. Method:
-/// the home's first answer arrives after a call to give claims back and before the answer to that call is sent; then a second call
-/// arrives.
+/// Goal: a leader keeps to no less than the claims that it has inherited, so that no other partition gets these. Method: the first answer
+/// of the coordinator arrives after a call to give claims back and before the answer to that call is sent; then a second call arrives.
 #[test]
 fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     let mut cluster = queue_with(concurrency(1));
-    let home = cluster.home("mail");
+    let coordinator = cluster.coordinator("mail");
     let tags = (0..4).map(|number| number << 22);
     let tag =
-        tags.into_iter().find(|tag| cluster.leader(&TaskId::new(1, 1, 1, *tag)) != home).expect("others lead as well");
+        tags.into_iter().find(|tag| cluster.leader(&TaskId::new(1, 1, 1, *tag)) != coordinator).expect("others lead");
     for _ in 0..3 {
         cluster.enqueue_at(0, tag);
     }
-    let held = cluster.claim_for(home, 5_000, 600_000).remove(0);
+    let held = cluster.claim_for(coordinator, 5_000, 600_000).remove(0);
     let (before, partition) = (cluster.leader(&held.id), cluster.nodes[0].partition_of(&held.id));
-    let leader = 3 - before - home;
+    let leader = 3 - before - coordinator;
     // Leadership stays where it is put.
     cluster.nodes.iter_mut().for_each(|node| Arc::make_mut(&mut node.config).transfer_after_ms = 3_600_000);
-    let epoch = cluster.nodes[before].partitions[&partition].register.viewstamp.epoch;
+    let epoch = cluster.nodes[before].partitions[&partition].consensus.viewstamp.epoch;
     let queue = QueueName::new("mail").expect("a name");
     let call = |number, request| Event::Request {
         client: CLIENT,
@@ -601,19 +600,19 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Limiting(Limiting::Quota { .. }));
     let (answers, mut kept) = go_on_unheard(&mut cluster, at, 600, is_answer);
     assert_eq!(answers.len(), 1, "it has asked");
-    assert!(cluster.nodes[leader].partitions[&partition].register.established());
-    assert_eq!(cluster.quotas()[&partition], 1);
+    assert!(cluster.nodes[leader].partitions[&partition].consensus.established());
+    assert_eq!(cluster.slot_quotas()[&partition], 1);
     // The renewal is appended and not committed, so the leader cannot state yet what it keeps to.
     let renew = Request::Renew { items: vec![(held.id, held.token)], lease_ms: None };
     cluster.queue.push_back((leader, call(1_001, renew)));
     let called = || PeerMessage::Limiting(Limiting::QuotaCall { partition, queue: queue.clone(), share: 0 });
     for message in [called(), answers[0].clone(), called()] {
-        cluster.queue.push_back((leader, Event::Peer { from: NodeId(home as u128 + 1), message }));
+        cluster.queue.push_back((leader, Event::Peer { from: NodeId(coordinator as u128 + 1), message }));
         kept.extend(go_on_unheard(&mut cluster, at, 2, |message| !is_answer(message)).1);
     }
     kept.extend(go_on_unheard(&mut cluster, at, 1_000, |_| false).1);
     assert!(kept.len() > 1 && kept.iter().all(|keeps| *keeps >= 1), "{kept:?}");
-    assert_eq!(cluster.quotas()[&partition], 1);
+    assert_eq!(cluster.slot_quotas()[&partition], 1);
 }
 
 impl Cluster {
@@ -678,21 +677,22 @@ fn a_place_is_free_as_soon_as_the_task_comes_back() {
     }
 }
 
-/// Goal: the next leader of the home is asked as soon as there is one. Method: work comes when the home is lost and no node knows that
-/// yet.
+/// Goal: the next leader of the coordinator partition is asked as soon as there is one. Method: work comes when the coordinator is lost and
+/// no node knows that yet.
 #[test]
 fn the_next_leader_of_the_home_is_asked_at_once() {
     let mut cluster = queue_with(concurrency(1));
-    let (home, partition) = (cluster.home("mail"), cluster.nodes[0].home_of(&QueueName::new("mail").expect("a name")));
+    let (coordinator, partition) =
+        (cluster.coordinator("mail"), cluster.nodes[0].coordinator_of(&QueueName::new("mail").expect("a name")));
     let mut tags = (0..4).map(|number| number << 22);
-    let tag = tags.find(|tag| cluster.leader(&TaskId::new(1, 1, 1, *tag)) != home).expect("others lead as well");
+    let tag = tags.find(|tag| cluster.leader(&TaskId::new(1, 1, 1, *tag)) != coordinator).expect("others lead");
     let other = cluster.leader(&TaskId::new(1, 1, 1, tag));
     let waits = cluster.wait_for_work(other);
     cluster.advance(3_000);
-    cluster.down.insert(home);
+    cluster.down.insert(coordinator);
     cluster.enqueue(other, b"x", tag);
     cluster.run_until(|cluster| {
-        let leads = |index: &usize| cluster.nodes[*index].partitions[&partition].register.established();
+        let leads = |index: &usize| cluster.nodes[*index].partitions[&partition].consensus.established();
         (0..3).filter(|index| !cluster.down.contains(index)).any(|index| leads(&index))
     });
     let (after_ms, _) = cluster.granted_after(waits);

@@ -1,4 +1,4 @@
-//! Answers of the root's leader, and limits of trust in what peers report about members.
+//! Answers of the metadata group's leader, and limits of trust in what peers report about members.
 
 use super::*;
 use norn_model::limits::ROSTER_STEP_MAX;
@@ -6,8 +6,8 @@ use norn_model::message::Peering;
 use norn_wire::Cause;
 
 impl Cluster {
-    fn root_leader(&self) -> usize {
-        let leads = |node: &Node| node.partitions[&PartitionId::ROOT].register.established();
+    fn metadata_leader(&self) -> usize {
+        let leads = |node: &Node| node.partitions[&PartitionId::METADATA].consensus.established();
         self.nodes.iter().position(leads).expect("the root has a leader")
     }
 }
@@ -17,7 +17,7 @@ impl Cluster {
 fn the_root_s_leader_answers_nothing_that_a_quorum_has_not_confirmed() {
     let mut cluster = Cluster::modern(3);
     assert!(matches!(cluster.ask(1, Request::Cluster), Response::Cluster(_)));
-    let leader = cluster.root_leader();
+    let leader = cluster.metadata_leader();
     cluster.down.extend((0..3).filter(|index| *index != leader));
     let member = cluster.nodes[leader].founding.node;
     let already = ClusterChange::Undrain { node: member };

@@ -316,7 +316,7 @@ fn a_grant_that_is_named_twice_goes_back_once() {
     let number = cluster.claim_to_confirm(0, 0);
     let granted = cluster.told(number);
     let leader = cluster.leader(&id);
-    let at = cluster.replica_of(leader, &id).register.cell(&id).expect("it is held").renewed;
+    let at = cluster.replica_of(leader, &id).consensus.claim_entry(&id).expect("it is held").renewed;
     let from = NodeId(((leader + 1) % 3) as u128 + 1);
     let message = PeerMessage::Claiming(Claiming::Return { items: vec![(id, granted.token, at); 2] });
     cluster.queue.push_back((leader, Event::Peer { from, message }));
@@ -409,7 +409,7 @@ fn a_lease_that_is_over_before_a_given_up_question_is_answered_was_no_attempt() 
     };
     cluster.post(broker, Request::Claim(Claim { confirms: true, ..claim_of(CLAIM, 300, 1) }));
     cluster.advance_losing(100, is_lost);
-    assert!(cluster.replica_of(leader, &id).register.cell(&id).is_some(), "it is granted, and not committed");
+    assert!(cluster.replica_of(leader, &id).consensus.claim_entry(&id).is_some(), "it is granted, and not committed");
     cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
     cluster.advance_losing(500, is_lost);
     cluster.advance(TOO_LATE_MS);

@@ -191,7 +191,7 @@ fn whoever_has_a_vote_remembers_how_much_log_it_rests_on() {
     let mut cluster = Cluster::new(3);
     cluster.advance(500);
     let (partition, image) = (partition_of(&cluster), cluster.logs[0].len());
-    let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
+    let epoch = cluster.nodes[0].partitions[&partition].consensus.promised + 1;
     let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
     let word = granted(&answers).expect("it votes");
     assert_eq!((word.boot, word.durable as usize), (cluster.nodes[0].boot, cluster.logs[0].len()));
@@ -212,7 +212,7 @@ fn a_word_that_comes_during_a_start(config: &Config, image_first: bool) -> [bool
     cluster.advance(500);
     cluster.connect(0, 1, norn_wire::Versions::SPOKEN.newest);
     let (partition, image) = (partition_of(&cluster), cluster.logs[0].len());
-    let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
+    let epoch = cluster.nodes[0].partitions[&partition].consensus.promised + 1;
     let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
     assert!(granted(&answers).is_some());
     cluster.down.insert(2);
@@ -256,13 +256,13 @@ fn a_start_promises_nothing_before_a_peer_has_answered_it() {
     let mut cluster = Cluster::new(3);
     cluster.advance(500);
     let partition = partition_of(&cluster);
-    let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
+    let epoch = cluster.nodes[0].partitions[&partition].consensus.promised + 1;
     cluster.down.extend([1, 2]);
     cluster.restart(0);
     cluster.advance(2_000);
     let ask = vote_of(NodeId(2), partition, epoch);
     assert_eq!(granted(&tell(&mut cluster, 0, NodeId(2), ask.clone())), None);
-    let own = &cluster.nodes[0].partitions[&partition].register;
+    let own = &cluster.nodes[0].partitions[&partition].consensus;
     assert!(own.promised < epoch && own.leading().is_none());
     assert!(!cluster.nodes[0].speaks_for(partition));
     // Clients are served all the same, with ids that no earlier image lent.
@@ -327,9 +327,9 @@ fn what_comes_late_from_an_earlier_start_is_dropped() {
     assert!(cluster.nodes[1].note_log(NodeId(1), word(old + 1)));
     // A leader refuses and counts an acknowledgement of what was never sent, unless it drops the message before that.
     let leader =
-        cluster.nodes[1].partitions.values().find(|replica| replica.register.leading().is_some()).expect("one");
-    let (partition, epoch) = (leader.id, leader.register.viewstamp.epoch);
-    let replica = cluster.nodes[0].partitions[&partition].register.me;
+        cluster.nodes[1].partitions.values().find(|replica| replica.consensus.leading().is_some()).expect("one");
+    let (partition, epoch) = (leader.id, leader.consensus.viewstamp.epoch);
+    let replica = cluster.nodes[0].partitions[&partition].consensus.me;
     let mut refused = |boot| {
         let (length, done, missing, wound, log) = (u64::MAX, Vec::new(), Vec::new(), Default::default(), word(boot));
         let late =
@@ -378,7 +378,7 @@ fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
     cluster.advance(200);
     cluster.connect(0, 1, norn_wire::Versions::SPOKEN.newest);
     let (partition, boot) = (partition_of(&cluster), cluster.nodes[0].boot);
-    let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
+    let epoch = cluster.nodes[0].partitions[&partition].consensus.promised + 1;
     let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
     let word = granted(&answers).expect("it votes");
     assert_eq!((word.boot, word.start), (boot, cluster.nodes[0].membership.log().start));
@@ -449,7 +449,7 @@ fn a_word_that_names_no_process(config: &Config) -> [bool; 2] {
     cluster.restart(0);
     cluster.advance(200);
     let (partition, boot) = (partition_of(&cluster), cluster.nodes[0].boot);
-    let promised = cluster.nodes[0].partitions[&partition].register.promised;
+    let promised = cluster.nodes[0].partitions[&partition].consensus.promised;
     let mut answers = Vec::new();
     for epoch in promised + 1..promised + 20 {
         answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));

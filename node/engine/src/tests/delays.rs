@@ -19,8 +19,8 @@ fn a_table_that_comes_whole_and_delays_a_task_sets_the_timer() {
         assert_eq!(cluster.ask(other, fail), Response::Done);
         assert!(!cluster.nodes[follower].timers.is_set(Key::Delayed(partition)));
         let (from, replica) = (cluster.nodes[leader].founding.node, cluster.replica_of(leader, &id));
-        let viewstamp = replica.register.viewstamp;
-        let (table, commit) = (Arc::new(replica.register.table.clone()), replica.register.commit);
+        let viewstamp = replica.consensus.viewstamp;
+        let (table, commit) = (Arc::new(replica.consensus.table.clone()), replica.consensus.commit);
         let digest = table.digest().to_be_bytes();
         let message = match message {
             0 => PeerMessage::Replication(Replication::Snapshot { partition, viewstamp, table, commit }),

@@ -26,8 +26,8 @@ impl Cluster {
 
     /// Number of task partitions that a node leads.
     pub(super) fn led_by(&self, index: usize) -> usize {
-        let replicas = self.nodes[index].partitions.values().filter(|replica| replica.id != PartitionId::ROOT);
-        replicas.filter(|replica| replica.register.established()).count()
+        let replicas = self.nodes[index].partitions.values().filter(|replica| replica.id != PartitionId::METADATA);
+        replicas.filter(|replica| replica.consensus.established()).count()
     }
 }
 

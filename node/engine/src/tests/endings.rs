@@ -67,9 +67,9 @@ fn a_follower_flags_ended_tasks_of_a_table_that_came_whole_or_out_of_its_log() {
     assert!(matches!(cluster.complete(other, id, token), Response::Acked(_)));
     let from = cluster.nodes[leader].founding.node;
     let (replica, forgets) = (cluster.replica_of(leader, &id), Some(0));
-    let (viewstamp, table) = (replica.register.viewstamp, Arc::new(replica.register.table.clone()));
+    let (viewstamp, table) = (replica.consensus.viewstamp, Arc::new(replica.consensus.table.clone()));
     let (task, _) = replica.store.content(&id).expect("it knows the task");
-    assert!(task.ended().is_some() && replica.register.table.cells[&id].renewed == viewstamp);
+    assert!(task.ended().is_some() && replica.consensus.table.entries[&id].renewed == viewstamp);
 
     let items = Arc::new(vec![(id, task.ending())]);
     tell(
@@ -85,7 +85,7 @@ fn a_follower_flags_ended_tasks_of_a_table_that_came_whole_or_out_of_its_log() {
     for index in [follower, other] {
         cluster.restart(index);
         let replica = cluster.replica_of(index, &id);
-        assert_eq!((replica.register.viewstamp, replica.done_flags()), (viewstamp, flags.clone()));
+        assert_eq!((replica.consensus.viewstamp, replica.done_flags()), (viewstamp, flags.clone()));
     }
 }
 
@@ -177,6 +177,6 @@ fn an_end_that_a_leader_cannot_learn_keeps_no_other_task_back() {
         }
         other => panic!("{other:?}"),
     }
-    let held = cluster.replica_of(leader, &first).register.cell(&first).map(|cell| cell.claim);
+    let held = cluster.replica_of(leader, &first).consensus.claim_entry(&first).map(|entry| entry.claim);
     assert_eq!(held, Some(ClaimId(99)), "the first one was granted as well, to be told to nobody");
 }

@@ -3,7 +3,7 @@
 use super::*;
 use norn_model::config::Retention;
 use norn_model::message::{AntiEntropy, GarbageCollection};
-use norn_model::task::{Task, Tomb};
+use norn_model::task::{Task, Tombstone};
 use norn_wire::response::PartitionView;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Cluster {
 
     pub(super) fn run_until_forgotten(&mut self, id: &TaskId) {
         let over = |cluster: &Cluster| {
-            let open = |index| !cluster.replica_of(index, id).register.table.forgetting.ids.is_empty();
+            let open = |index| !cluster.replica_of(index, id).consensus.table.forgetting.ids.is_empty();
             cluster.knowing(id) == 0 && !(0..cluster.nodes.len()).any(open)
         };
         self.run_until(over);
@@ -114,23 +114,23 @@ fn a_late_question_brings_no_tombstone_back_while_a_member_is_away() {
     let (member, absent) = ((leader + 1) % 3, (leader + 2) % 3);
     cluster.skip(LONG_MS);
     let open =
-        |cluster: &Cluster, index: usize| !cluster.replica_of(index, &id).register.table.forgetting.ids.is_empty();
+        |cluster: &Cluster, index: usize| !cluster.replica_of(index, &id).consensus.table.forgetting.ids.is_empty();
     cluster.run_until(|cluster| (0..3).any(|index| open(cluster, index)));
     cluster.down.insert(absent);
     cluster.run_until(|cluster| cluster.knowing(&id) == 1);
-    let asking = (0..3).find(|index| cluster.replica_of(*index, &id).register.established()).expect("a leader");
+    let asking = (0..3).find(|index| cluster.replica_of(*index, &id).consensus.established()).expect("a leader");
     let asked = if asking == member { leader } else { member };
     let (partition, epoch) =
-        (cluster.nodes[0].partition_of(&id), cluster.replica_of(asked, &id).register.viewstamp.epoch);
-    let tomb = Tomb { state: State::Done, at_ms: 5 };
+        (cluster.nodes[0].partition_of(&id), cluster.replica_of(asked, &id).consensus.viewstamp.epoch);
+    let tombstone = Tombstone { state: State::Done, at_ms: 5 };
     for number in [0, 7] {
-        let items = Arc::new(vec![(id, tomb)]);
+        let items = Arc::new(vec![(id, tombstone)]);
         cluster.deliver(
             asking,
             asked,
             PeerMessage::GarbageCollection(GarbageCollection::Tombs { partition, epoch, number, items }),
         );
-        assert!(open(&cluster, asked) && cluster.replica_of(asked, &id).store.tomb(&id).is_none(), "{number}");
+        assert!(open(&cluster, asked) && cluster.replica_of(asked, &id).store.tombstone(&id).is_none(), "{number}");
     }
     cluster.restart(absent);
     cluster.run_until_forgotten(&id);
@@ -168,7 +168,8 @@ fn a_member_that_is_away_keeps_tombstones_and_is_named() {
     cluster.down.insert(away);
     cluster.skip(LONG_MS);
     let others: Vec<usize> = (0..3).filter(|index| *index != away).collect();
-    cluster.run_until(|cluster| others.iter().all(|index| cluster.replica_of(*index, &id).store.tomb(&id).is_some()));
+    cluster
+        .run_until(|cluster| others.iter().all(|index| cluster.replica_of(*index, &id).store.tombstone(&id).is_some()));
     cluster.advance(20_000);
     assert_eq!(cluster.knowing(&id), 3, "two have the tombstone, and one the task");
     let leader = cluster.leader(&id);
@@ -194,7 +195,7 @@ fn a_replica_that_lost_the_record_of_it_forgets_again() {
     cluster.run_until_forgotten(&id);
     let buried = |record: &Record| match record {
         Record::Forgot { .. } => true,
-        Record::Facts { items, .. } => items.iter().any(|(_, task)| task.tomb.is_some()),
+        Record::Facts { items, .. } => items.iter().any(|(_, task)| task.tombstone.is_some()),
         _ => false,
     };
     let lost = cluster.places(2, buried);
@@ -230,7 +231,7 @@ fn a_leader_that_lacks_the_spec_of_a_finished_task_does_not_bury_it() {
     cluster.advance(25_000);
     assert_eq!(cluster.leader(&id), leader);
     assert_eq!(cluster.knowing(&id), 3);
-    assert!((0..3).all(|index| cluster.replica_of(index, &id).store.tomb(&id).is_none()));
+    assert!((0..3).all(|index| cluster.replica_of(index, &id).store.tombstone(&id).is_none()));
     cluster.run_until(|cluster| !cluster.replica_of(leader, &id).store.lacks_spec(&id));
     assert_eq!(cluster.get(leader, id).spec.payload, b"kept");
 }

@@ -49,7 +49,7 @@ impl Cluster {
         self.run_until(|cluster| {
             cluster.nodes.iter().any(|node| {
                 let replica = &node.partitions[&node.partition_of(&id)];
-                replica.register.established() && replica.is_ready(&id)
+                replica.consensus.established() && replica.is_ready(&id)
             })
         });
     }

@@ -7,12 +7,12 @@ impl Cluster {
     pub(super) fn is_led_as_preferred(&self) -> bool {
         let led = |(index, replica): (usize, &Partition)| {
             let preferred = replica.cohort().members().next();
-            replica.register.established().then(|| preferred == Some(self.nodes[index].founding.node))
+            replica.consensus.established().then(|| preferred == Some(self.nodes[index].founding.node))
         };
         let up = (0..self.nodes.len()).filter(|index| !self.down.contains(index));
         let replicas = up.flat_map(|index| self.nodes[index].partitions.values().map(move |replica| (index, replica)));
         let placed: Vec<bool> = replicas.filter_map(led).collect();
-        // The root has a leader as well.
+        // The metadata group has a leader as well.
         placed.len() == PARTITIONS as usize + 1 && placed.into_iter().all(|placed| placed)
     }
 }
@@ -49,6 +49,6 @@ fn a_stopping_node_hands_its_leaderships_over() {
     cluster.nodes[0].step(cluster.now, Event::Shutdown, &mut effects);
     cluster.carry_out(0, effects);
     cluster
-        .run_until(|cluster| cluster.nodes[0].partitions.values().all(|replica| replica.register.leading().is_none()));
+        .run_until(|cluster| cluster.nodes[0].partitions.values().all(|replica| replica.consensus.leading().is_none()));
     cluster.run_until(|cluster| cluster.nodes[1].is_serving());
 }

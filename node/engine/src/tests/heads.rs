@@ -89,9 +89,9 @@ fn a_leader_grants_no_head_that_is_out_of_date_within_the_step() {
     for (number, (about, facts, granted)) in (1..).zip(news) {
         let (ask, claim) = (cluster.nodes[asking].asks.number(), ClaimId(number));
         let node = &mut cluster.nodes[leader];
-        node.learn(partition, vec![(about, facts)]);
+        node.merge(partition, vec![(about, facts)]);
         node.on_grant_ask(broker, ask, claim_of(claim, 60_000, 1), 1, (false, &[]));
-        assert_eq!(node.partitions[&partition].register.held_by(claim), [granted]);
+        assert_eq!(node.partitions[&partition].consensus.held_by(claim), [granted]);
         cluster.queue.push_back((leader, Event::Wake));
         cluster.drain();
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use norn_model::limits::HEAL_AFTER_MS_MIN as HEAL_AFTER_MS;
-use norn_model::root::{Operation, Root};
+use norn_model::metadata::{Metadata, Operation};
 use norn_wire::membership::Settings;
 
 /// Allowance for heartbeats to report a silence, and for the periodic check.
@@ -30,17 +30,19 @@ impl Cluster {
     /// The leader of a partition, and its replica there.
     fn led(&self, partition: PartitionId) -> Option<(usize, &Partition)> {
         let replicas = self.up().filter_map(|index| Some((index, self.nodes[index].partitions.get(&partition)?)));
-        replicas.filter(|(_, replica)| replica.register.established()).max_by_key(|(_, of)| of.register.viewstamp.epoch)
+        replicas
+            .filter(|(_, replica)| replica.consensus.established())
+            .max_by_key(|(_, of)| of.consensus.viewstamp.epoch)
     }
 
-    fn root(&self) -> &Root {
-        let (_, replica) = self.led(PartitionId::ROOT).expect("the root has a leader");
-        replica.register.table.root.as_deref().expect("it is the root's")
+    fn metadata(&self) -> &Metadata {
+        let (_, replica) = self.led(PartitionId::METADATA).expect("the root has a leader");
+        replica.consensus.table.metadata.as_deref().expect("it is the root's")
     }
 
     /// Members that are not gone.
     fn present(&self) -> Vec<NodeId> {
-        let members = self.root().members().values();
+        let members = self.metadata().members().values();
         members.filter(|member| member.state.is_present()).map(|member| member.node).collect()
     }
 
@@ -70,10 +72,11 @@ impl Cluster {
 
     /// Whether the layout or a cohort still counts on a node.
     fn is_named(&self, node: NodeId) -> bool {
-        let root = self.root();
-        let member = root.members().iter().find(|(_, member)| member.node == node);
-        let in_layout = member.is_some_and(|(number, _)| root.layout().lists.iter().any(|list| list.contains(number)));
-        let ids = (0..PARTITIONS as u16).map(PartitionId).chain([PartitionId::ROOT]);
+        let metadata = self.metadata();
+        let member = metadata.members().iter().find(|(_, member)| member.node == node);
+        let in_layout =
+            member.is_some_and(|(number, _)| metadata.layout().lists.iter().any(|list| list.contains(number)));
+        let ids = (0..PARTITIONS as u16).map(PartitionId).chain([PartitionId::METADATA]);
         in_layout || ids.into_iter().any(|id| self.led(id).is_none_or(|(_, replica)| replica.cohort().has(node)))
     }
 
@@ -114,19 +117,20 @@ fn a_silent_member_is_taken_for_gone_and_what_it_held_is_placed_elsewhere() {
 #[test]
 fn of_two_that_stop_together_the_second_is_gone_once_the_first_is_healed() {
     let mut cluster = Cluster::healing(7);
-    let root = cluster.root();
+    let metadata = cluster.metadata();
     let healed_without = |first: u16, second: u16| {
-        let mut after = root.clone();
+        let mut after = metadata.clone();
         after.apply(&Operation::Remove { number: first }).expect("it is a member");
         let lists = after.plan().expect("a member is gone").lists;
         let with = |lists: &[Vec<u16>]| lists.iter().filter(|list| list.contains(&second)).count();
-        let apart = root.layout().lists.iter().all(|list| !(list.contains(&first) && list.contains(&second)));
-        let held = [first, second].iter().all(|number| root.layout().lists.iter().flatten().any(|of| of == number));
-        apart && held && with(&lists) == with(&root.layout().lists)
+        let apart = metadata.layout().lists.iter().all(|list| !(list.contains(&first) && list.contains(&second)));
+        let held = [first, second].iter().all(|number| metadata.layout().lists.iter().flatten().any(|of| of == number));
+        apart && held && with(&lists) == with(&metadata.layout().lists)
     };
-    let pairs = root.members().keys().flat_map(|first| root.members().keys().map(move |second| (*first, *second)));
+    let pairs =
+        metadata.members().keys().flat_map(|first| metadata.members().keys().map(move |second| (*first, *second)));
     let (first, second) = pairs.into_iter().find(|(first, second)| healed_without(*first, *second)).expect("of seven");
-    let [first, second] = [first, second].map(|number| root.members()[&number].node);
+    let [first, second] = [first, second].map(|number| metadata.members()[&number].node);
     let ids = cluster.enqueue_everywhere(0);
     // One is silent a little longer, so that it is the first.
     for node in [first, second] {
@@ -148,19 +152,20 @@ fn of_two_that_stop_together_the_second_is_gone_once_the_first_is_healed() {
 #[test]
 fn one_that_was_to_take_over_and_stopped_as_well_is_gone_too() {
     let mut cluster = Cluster::healing(7);
-    let root = cluster.root();
+    let metadata = cluster.metadata();
     let waits = |first: u16, second: u16| {
-        let mut after = root.clone();
+        let mut after = metadata.clone();
         after.apply(&Operation::Remove { number: first }).expect("it is a member");
         let lists = after.plan().expect("a member is gone").lists;
-        let before = &root.layout().lists;
+        let before = &metadata.layout().lists;
         let apart = before.iter().all(|list| !(list.contains(&first) && list.contains(&second)));
         let mut moves = before.iter().zip(&lists).filter(|(before, _)| before.contains(&first));
         apart && moves.any(|(_, after)| after.contains(&second))
     };
-    let pairs = root.members().keys().flat_map(|first| root.members().keys().map(move |second| (*first, *second)));
+    let pairs =
+        metadata.members().keys().flat_map(|first| metadata.members().keys().map(move |second| (*first, *second)));
     let (first, second) = pairs.into_iter().find(|(first, second)| waits(*first, *second)).expect("of seven");
-    let [first, second] = [first, second].map(|number| root.members()[&number].node);
+    let [first, second] = [first, second].map(|number| metadata.members()[&number].node);
     let ids = cluster.enqueue_everywhere(0);
     for node in [first, second] {
         cluster.down.insert(node.0 as usize - 1);
@@ -182,12 +187,12 @@ fn who_comes_back_before_its_time_is_over_is_left_alone() {
         cluster.connect_all();
         cluster.advance(GRACE_MS);
     }
-    // The next leader of the root has not led it for as long.
+    // The next leader of the metadata group has not led it for as long.
     cluster.down.insert(3);
     cluster.advance(HEAL_AFTER_MS - GRACE_MS);
-    let (leader, _) = cluster.led(PartitionId::ROOT).expect("the root has a leader");
+    let (leader, _) = cluster.led(PartitionId::METADATA).expect("the root has a leader");
     cluster.down.insert(leader);
-    cluster.run_until(|cluster| cluster.led(PartitionId::ROOT).is_some());
+    cluster.run_until(|cluster| cluster.led(PartitionId::METADATA).is_some());
     cluster.restart(leader);
     cluster.connect_all();
     cluster.advance(HEAL_AFTER_MS - GRACE_MS);

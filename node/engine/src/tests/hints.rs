@@ -160,7 +160,7 @@ fn what_was_forgotten_does_not_come_back_by_a_hint() {
     absence.cluster.run_until(|cluster| {
         let over = |index: &usize| {
             let replica = cluster.replica_of(*index, &id);
-            !replica.store.knows(&id) && replica.register.table.forgetting.ids.is_empty()
+            !replica.store.knows(&id) && replica.consensus.table.forgetting.ids.is_empty()
         };
         members.iter().all(over)
     });

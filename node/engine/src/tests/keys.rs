@@ -1,7 +1,7 @@
 //! Tasks of one queue with the same key: one at a time, the oldest first.
 
 use super::*;
-use norn_model::claim_table::table::{Cell, CellState};
+use norn_model::claim_table::table::{ClaimEntry, ClaimState};
 use norn_model::task::Outline;
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::Granted;
@@ -110,7 +110,7 @@ fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
         (index.head(replica.knows_keys(&config)).map(|(_, id)| id), index.ready_count(replica.knows_keys(&config)))
     };
     assert_eq!(rank(replica), (Some(ids[0]), 1));
-    let cell = Cell {
+    let entry = ClaimEntry {
         token: Token { epoch: 1, number: 1 },
         renewed: Viewstamp::default(),
         attempt: 1,
@@ -119,18 +119,18 @@ fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
         lease_ms: 1_000,
         granted_ms: 1,
         expires_ms: 2,
-        state: CellState::Held,
+        state: ClaimState::Held,
         past: Vec::new(),
         session: None,
     };
     let unknown = TaskId::new(1, 1, 1, ids[0].tag());
-    replica.register.table.cells.insert(unknown, cell);
+    replica.consensus.table.entries.insert(unknown, entry);
     let inherited = replica.unknown_claims();
     assert_eq!(inherited, BTreeSet::from([unknown]));
-    replica.register.leading_mut().expect("it leads").unknown = inherited;
+    replica.consensus.leading_mut().expect("it leads").unknown = inherited;
     assert!(!replica.learn_keys());
     assert_eq!(rank(replica), (None, 0));
-    replica.register.table.cells.remove(&unknown);
+    replica.consensus.table.entries.remove(&unknown);
     assert!(replica.learn_keys() && !replica.learn_keys());
     assert_eq!(rank(replica), (Some(ids[0]), 1));
 }

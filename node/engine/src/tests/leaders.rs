@@ -8,9 +8,9 @@ use norn_model::viewstamp::Viewstamp;
 /// A partition that a node leads and that has had no other event since.
 fn led_partition(cluster: &Cluster) -> (PartitionId, usize, Viewstamp) {
     let partition = PartitionId(1);
-    let leads = |index: &usize| cluster.nodes[*index].partitions[&partition].register.established();
+    let leads = |index: &usize| cluster.nodes[*index].partitions[&partition].consensus.established();
     let leader = (0..3).find(leads).expect("there is a leader");
-    (partition, leader, cluster.nodes[leader].partitions[&partition].register.viewstamp)
+    (partition, leader, cluster.nodes[leader].partitions[&partition].consensus.viewstamp)
 }
 
 /// Goal: a node that has stepped down does not count as leader for ever because of a message that it sent before. Method: its heartbeat

@@ -1,9 +1,9 @@
-//! Accrued permits of a rate outlive the leader that counted them.
+//! Accrued rate tokens of a rate outlive the leader that counted them.
 
 use super::claim_limits::{queue_with, rate};
 use super::policies::is_changed;
 use super::*;
-use crate::claims::permits::keep::WRITES_MAX;
+use crate::claims::rate_tokens::keep::WRITES_MAX;
 use norn_model::claim_table::levels::Level;
 use norn_model::claim_table::table::Op;
 use norn_model::limits::POLICIES_MAX;
@@ -11,12 +11,12 @@ use norn_model::message::{Limiting, Peering};
 use norn_wire::membership::QueueSetting;
 
 impl Cluster {
-    /// The level of the queue in the table of its home's leader.
+    /// The level of the queue in the table of its coordinator partition's leader.
     fn level(&self) -> Option<Level> {
         let queue = QueueName::new("mail").expect("a name");
-        let home = self.nodes[0].home_of(&queue);
-        let register = &self.nodes[self.home("mail")].partitions[&home].register;
-        register.level(&queue).map(|(level, _)| level)
+        let coordinator = self.nodes[0].coordinator_of(&queue);
+        let consensus = &self.nodes[self.coordinator("mail")].partitions[&coordinator].consensus;
+        consensus.level(&queue).map(|(level, _)| level)
     }
 
     fn restart_connected(&mut self, index: usize) {
@@ -25,14 +25,16 @@ impl Cluster {
     }
 
     /// Stops the leader of the queue's home, and waits for the next one.
-    fn lose_home(&mut self) -> usize {
-        let lost = self.home("mail");
+    fn lose_coordinator(&mut self) -> usize {
+        let lost = self.coordinator("mail");
         self.down.insert(lost);
         let queue = QueueName::new("mail").expect("a name");
-        let home = self.nodes[0].home_of(&queue);
+        let coordinator = self.nodes[0].coordinator_of(&queue);
         self.run_until(|cluster| {
             let others = (0..3).filter(|index| *index != lost);
-            others.map(|index| &cluster.nodes[index].partitions[&home].register).any(|register| register.established())
+            others
+                .map(|index| &cluster.nodes[index].partitions[&coordinator].consensus)
+                .any(|consensus| consensus.established())
         });
         lost
     }
@@ -46,7 +48,7 @@ fn worked(setting: QueueSetting) -> Cluster {
     cluster
 }
 
-/// Nodes restart one after the other, faster than a permit comes in, as by an update that never ends.
+/// Nodes restart one after the other, faster than a rate token comes in, as by an update that never ends.
 #[test]
 fn a_slow_rate_is_granted_while_nodes_restart_in_turn() {
     let mut cluster = worked(rate(1, 60_000));
@@ -60,7 +62,7 @@ fn a_slow_rate_is_granted_while_nodes_restart_in_turn() {
     assert!((3..=most).contains(&claimed), "{claimed} in 264 s, at most {most}");
 }
 
-/// The same, though no time between two restarts is an eighth of a permit.
+/// The same, though no time between two restarts is an eighth of a rate token.
 #[test]
 fn a_very_slow_rate_earns_while_nodes_restart_in_turn() {
     let mut cluster = worked(rate(1, 3_600_000));
@@ -77,11 +79,11 @@ fn a_very_slow_rate_earns_while_nodes_restart_in_turn() {
 fn the_next_leader_begins_with_what_was_earned_and_gives_no_permit_twice() {
     let mut cluster = worked(rate(1, 60_000));
     assert_eq!(cluster.claimed_in(50_000), 0, "it began empty");
-    let first = cluster.lose_home();
+    let first = cluster.lose_coordinator();
     assert_eq!(cluster.claimed_in(13_000), 1, "a minute is over");
     cluster.restart_connected(first);
     cluster.claimed_in(2_000);
-    cluster.lose_home();
+    cluster.lose_coordinator();
     assert_eq!(cluster.claimed_in(40_000), 0, "that was all");
 }
 
@@ -91,7 +93,7 @@ fn where_all_nodes_restart_the_level_is_what_was_written() {
     let mut cluster = worked(rate(1, 60_000));
     let began_us = 2_000_000;
     cluster.claimed_in(30_000);
-    // It has accrued since the leader of the home began to count.
+    // It has accrued since the leader of the coordinator partition began to count.
     let whole = (cluster.now.mono_us - began_us) / 60;
     let before = cluster.level().expect("it was written").millionths;
     assert!((whole - 150_000..=whole).contains(&before), "{before} of {whole} millionths");
@@ -113,7 +115,7 @@ fn earned_unclaimed(cluster: &mut Cluster, per_s: u64, turns: usize) -> (u64, u6
     (cluster.level().map_or(0, |level| level.millionths), cluster.now.mono_us / per_s)
 }
 
-/// Goal: a bucket without claims so far loses little with its leaders, and gives its permit when that has accrued, once.
+/// Goal: a bucket without claims so far loses little with its leaders, and gives its rate token when that has accrued, once.
 #[test]
 fn a_slow_rate_from_which_nobody_claims_is_earned_while_nodes_restart_in_turn() {
     let mut cluster = worked(rate(1, 600_000));
@@ -127,7 +129,7 @@ fn a_slow_rate_from_which_nobody_claims_is_earned_while_nodes_restart_in_turn() 
     assert_eq!(cluster.claimed_in(10_000), 0, "that was all");
 }
 
-/// Goal: the levels that are written without claims are what saves the accrued permits.
+/// Goal: the levels that are written without claims are what saves the accrued rate tokens.
 #[cfg(feature = "mutants")]
 #[test]
 fn without_levels_that_are_written_early_nothing_is_earned() {
@@ -143,7 +145,7 @@ fn without_levels_that_are_written_early_nothing_is_earned() {
 impl Cluster {
     /// Number of levels in the log of the leader of the queue's home.
     fn written(&self, queue: &str) -> usize {
-        let log = self.logs[self.home(queue)].iter();
+        let log = self.logs[self.coordinator(queue)].iter();
         let ops = log.filter_map(|record| match record {
             Record::Ops { ops, .. } => Some(ops),
             _ => None,
@@ -193,7 +195,7 @@ fn levels_of_many_queues_are_written_bit_by_bit() {
     let written = |cluster: &Cluster| {
         let mut all = [0; 3];
         for (index, node) in cluster.nodes.iter().enumerate() {
-            let led = node.led.iter().map(|home| node.partitions[home].register.table.levels.len());
+            let led = node.led.iter().map(|coordinator| node.partitions[coordinator].consensus.table.levels.len());
             all[index] = led.sum();
         }
         all
@@ -217,10 +219,10 @@ fn claimed_when_set_again(config: &Config) -> u64 {
     assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Rate(None))));
     cluster.advance(1_500);
     assert_eq!(cluster.level(), None);
-    let (home, queue) = (cluster.home("mail"), QueueName::new("mail").expect("a name"));
-    let other = (home + 1) % 3;
+    let (coordinator, queue) = (cluster.coordinator("mail"), QueueName::new("mail").expect("a name"));
+    let other = (coordinator + 1) % 3;
     let ask = cluster.nodes[other].asks.number();
-    cluster.deliver(other, home, PeerMessage::Limiting(Limiting::PermitAsk { ask, queue, wanted: 1 }));
+    cluster.deliver(other, coordinator, PeerMessage::Limiting(Limiting::PermitAsk { ask, queue, wanted: 1 }));
     assert!(is_changed(&cluster.set(0, "mail", rate(1, 60_000))));
     let claimed = cluster.claimed_in(50_000);
     assert!(claimed > 0 || cluster.claimed_in(20_000) == 1, "a minute is over");
@@ -248,7 +250,7 @@ fn a_slow_rate_that_is_new_is_granted_where_its_home_was_led_for_as_long() {
     cluster.advance(70_000);
     assert!(is_changed(&cluster.set(0, "mail", rate(1, 60_000))));
     cluster.advance(2_000);
-    cluster.lose_home();
+    cluster.lose_coordinator();
     assert_eq!(cluster.claimed_in(5_000), 1, "also by the next leader");
 }
 

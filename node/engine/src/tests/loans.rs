@@ -1,7 +1,7 @@
 //! Id loans: nodes lend no ids that go back, and serve all that needs none.
 
 use super::*;
-use norn_model::limits::{ID_AHEAD_MS_MAX, MARK_TIME_MS};
+use norn_model::limits::{ID_AHEAD_MS_MAX, RESERVED_TIME_MS};
 use norn_wire::response::Welcome;
 
 const STEP_MS: u64 = 600_000;
@@ -75,9 +75,9 @@ fn a_node_says_for_how_long_it_lends_no_ids() {
     let lent = cluster.loan(0);
     cluster.now.wall_ms -= STEP_MS;
     cluster.advance(10_000);
-    let mut mark_ms = 0;
+    let mut high_water_ms = 0;
     for restarts in 0..3 {
-        let wait_ms = lent.time_ms + mark_ms - cluster.now.wall_ms - ID_AHEAD_MS_MAX / 2;
+        let wait_ms = lent.time_ms + high_water_ms - cluster.now.wall_ms - ID_AHEAD_MS_MAX / 2;
         let welcome = cluster.welcome(0);
         let refusal = welcome.refusal.expect("what was lent is ahead");
         assert_eq!((refusal.code, refusal.after_ms), (ErrorCode::ClockAhead, Some(wait_ms)), "{restarts}");
@@ -89,7 +89,7 @@ fn a_node_says_for_how_long_it_lends_no_ids() {
         // Everything up to the mark counts as lent then, and no restart pushes it further.
         cluster.restart(0);
         cluster.advance(1_000);
-        mark_ms = MARK_TIME_MS;
+        high_water_ms = RESERVED_TIME_MS;
     }
     // The others have lent nothing.
     assert_eq!(cluster.welcome(1).refusal, None);

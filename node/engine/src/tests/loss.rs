@@ -134,7 +134,7 @@ fn a_replica_with_holes_stores_but_does_not_count() {
     cluster.down.insert(away);
     cluster.restart_without(lossy, &lost);
     cluster.advance(1_000);
-    assert!(cluster.replica(leader, &id).register.established(), "it leads as before");
+    assert!(cluster.replica(leader, &id).consensus.established(), "it leads as before");
 
     let get = Request::Get { id, minimum: None, minimum_sequence: None };
     assert!(matches!(cluster.ask(leader, get), Response::Error(error) if error.code == ErrorCode::Unavailable));
@@ -179,11 +179,11 @@ fn a_replica_that_lost_claims_does_not_vote_until_a_leader_has_brought_it_up_to_
     cluster.advance(5_000);
     assert_eq!(cluster.wound(lossy, &id), Wound { facts: true, table: true });
     assert_eq!(cluster.health(lossy, &id), Some(Health::Recovering));
-    assert!([lossy, other].into_iter().all(|index| cluster.replica(index, &id).register.leading().is_none()));
+    assert!([lossy, other].into_iter().all(|index| cluster.replica(index, &id).consensus.leading().is_none()));
 
     cluster.restart(leader);
     cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
-    let viewstamps = [leader, lossy, other].map(|index| cluster.replica(index, &id).register.viewstamp);
+    let viewstamps = [leader, lossy, other].map(|index| cluster.replica(index, &id).consensus.viewstamp);
     assert!(viewstamps.iter().all(|viewstamp| *viewstamp == viewstamps[0]), "{viewstamps:?}");
 
     // Now it counts, and what it lost is there again.
@@ -202,12 +202,12 @@ fn a_leader_of_the_promised_epoch_repairs_a_quiet_partition() {
     cluster.claim(0, 60_000);
     cluster.advance(1_000);
     let leader = cluster.leader(&id);
-    let epoch = cluster.replica(leader, &id).register.viewstamp.epoch;
+    let epoch = cluster.replica(leader, &id).consensus.viewstamp.epoch;
     let lossy = (leader + 1) % 3;
     let lost = cluster.places(lossy, |record| matches!(record, Record::Ops { .. }));
     cluster.restart_without(lossy, &lost);
     cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
-    let viewstamps = [leader, lossy].map(|index| cluster.replica(index, &id).register.viewstamp);
+    let viewstamps = [leader, lossy].map(|index| cluster.replica(index, &id).consensus.viewstamp);
     assert_eq!((viewstamps[0], viewstamps[0].epoch), (viewstamps[1], epoch), "no election was needed");
 }
 
@@ -234,7 +234,7 @@ fn installed_at_one_that_lost_its_table(config: &Config) -> ([u64; 2], Wound) {
             });
         }
     }
-    let length = |index: usize| cluster.replica(index, &id).register.viewstamp.length;
+    let length = |index: usize| cluster.replica(index, &id).consensus.viewstamp.length;
     ([length(lossy), length(leader)], cluster.wound(lossy, &id))
 }
 
@@ -306,9 +306,9 @@ fn an_epoch_far_ahead_is_not_believed() {
     let mut cluster = Cluster::new(3);
     cluster.advance(500);
     let partition = *cluster.nodes[0].partitions.keys().next().expect("it holds some");
-    let candidate = cluster.nodes[1].partitions[&partition].register.me;
+    let candidate = cluster.nodes[1].partitions[&partition].consensus.me;
     let viewstamp = norn_model::viewstamp::Viewstamp { epoch: u64::MAX - 1, length: 0 };
-    let before = cluster.nodes[0].partitions[&partition].register.seen;
+    let before = cluster.nodes[0].partitions[&partition].consensus.seen;
     for message in [
         PeerMessage::Election(Election::PreVote { partition, epoch: u64::MAX, viewstamp }),
         PeerMessage::Election(Election::Vote { partition, epoch: u64::MAX, candidate, viewstamp }),
@@ -319,7 +319,7 @@ fn an_epoch_far_ahead_is_not_believed() {
             !effects.iter().any(|effect| matches!(effect, Effect::Send { .. } | Effect::Persist { .. })),
             "{effects:?}"
         );
-        assert_eq!(cluster.nodes[0].partitions[&partition].register.seen, before);
+        assert_eq!(cluster.nodes[0].partitions[&partition].consensus.seen, before);
     }
 }
 
@@ -417,7 +417,7 @@ fn a_follower_that_missed_more_operations_than_are_kept_gets_the_table() {
     };
     let before = cluster.observed.iter().filter(is_snapshot).count();
     cluster.restart(follower);
-    let viewstamp = cluster.replica_of(leader, &id).register.viewstamp;
-    cluster.run_until(|cluster| cluster.replica_of(follower, &id).register.viewstamp >= viewstamp);
+    let viewstamp = cluster.replica_of(leader, &id).consensus.viewstamp;
+    cluster.run_until(|cluster| cluster.replica_of(follower, &id).consensus.viewstamp >= viewstamp);
     assert!(cluster.observed.iter().filter(is_snapshot).count() > before);
 }

@@ -55,7 +55,7 @@ impl Cluster {
         self.run_until(|cluster| cluster.nodes.iter().all(|node| node.payloads.bodies().lost.is_empty()));
         for index in all {
             assert_eq!((self.lost(index), self.snapshot_lacks(index)), (0, 0), "node {index}");
-            assert!(self.replica_of(index, &id).register.cell(&id).is_none());
+            assert!(self.replica_of(index, &id).consensus.claim_entry(&id).is_none());
             let get = Request::Get { id, minimum: None, minimum_sequence: None };
             assert_eq!(self.refused(index, get), ErrorCode::NotFound);
         }
@@ -161,12 +161,12 @@ fn the_claim_of_a_purged_task_is_dropped_without_its_result() {
     assert!(cluster.replies.contains_key(&number), "nothing else happened meanwhile");
     let partition = cluster.nodes[0].partition_of(&id);
     let replica = cluster.nodes[0].partitions.get_mut(&partition).expect("it leads");
-    assert!(replica.register.cell(&id).is_some());
+    assert!(replica.consensus.claim_entry(&id).is_some());
     replica.store.leave(&id, true);
     cluster.nodes[0].count_bodies(partition);
     cluster.spoil(0);
     cluster.advance(5_000);
-    let has_claim = |cluster: &Cluster| cluster.replica_of(0, &id).register.cell(&id).is_some();
+    let has_claim = |cluster: &Cluster| cluster.replica_of(0, &id).consensus.claim_entry(&id).is_some();
     assert!(has_claim(&cluster) && cluster.lost(0) == 1);
     assert_eq!(cluster.purge(0, id), Ok(id));
     cluster.run_until(|cluster| !has_claim(cluster));
@@ -186,7 +186,7 @@ fn a_letter_that_cannot_be_written_does_not_hold_a_purged_task() {
     let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: true, retry_open: false };
     assert_eq!(cluster.ask(0, fail), Response::Done);
     cluster.advance(5_000);
-    let has_claim = |cluster: &Cluster| cluster.replica_of(0, &id).register.cell(&id).is_some();
+    let has_claim = |cluster: &Cluster| cluster.replica_of(0, &id).consensus.claim_entry(&id).is_some();
     assert!(has_claim(&cluster));
     let redrive = Request::Redrive { id, child: cluster.id(0), queue: None, acks: Acks::Quorum };
     assert!(matches!(cluster.ask(0, redrive), Response::Error(_)));

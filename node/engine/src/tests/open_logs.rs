@@ -225,9 +225,9 @@ fn a_grant_shows_entries_that_leave_memory_while_it_commits() {
     cluster.advance(5 * LEASE_MS);
     let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
     let followers: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
-    let before = cluster.replica_of(leader, &id).register.viewstamp;
+    let before = cluster.replica_of(leader, &id).consensus.viewstamp;
     let number = cluster.post(leader, Request::Claim(claim_of(ClaimId(77), 10_000, 1)));
-    while cluster.replica_of(leader, &id).register.viewstamp == before {
+    while cluster.replica_of(leader, &id).consensus.viewstamp == before {
         assert!(cluster.handle_next(), "it is appended");
     }
     cluster.down.extend(&followers);
@@ -334,9 +334,9 @@ fn a_task_without_a_part_of_its_log_waits_and_can_be_cancelled_and_purged() {
         cluster.spoil_entry(0, &id, Slot::Entry(token, 1));
         cluster.claim_in_vain(0);
         let partition = cluster.nodes[0].partition_of(&id);
-        let at = cluster.replica_of(0, &id).register.viewstamp;
+        let at = cluster.replica_of(0, &id).consensus.viewstamp;
         cluster.claim_in_vain(0);
-        assert_eq!(cluster.replica_of(0, &id).register.viewstamp, at, "it is not granted again and again");
+        assert_eq!(cluster.replica_of(0, &id).consensus.viewstamp, at, "it is not granted again and again");
         assert_eq!(cluster.lost(0), 1);
         assert!(cluster.nodes[0].lacks_work(partition, &[QueueName::new("mail").expect("a name")]));
         let view = cluster.get(0, id);
@@ -355,7 +355,7 @@ fn a_task_without_a_part_of_its_log_waits_and_can_be_cancelled_and_purged() {
         let cancel = Request::Cancel { id, reason: String::new(), at_ms: 9, acks: Acks::Quorum };
         assert!(!matches!(cluster.ask(0, cancel), Response::Error(_)));
         assert!(!matches!(cluster.ask(0, Request::Purge { id, acks: Acks::Quorum, state: None }), Response::Error(_)));
-        cluster.run_until(|cluster| cluster.replica_of(0, &id).store.tomb(&id).is_some());
+        cluster.run_until(|cluster| cluster.replica_of(0, &id).store.tombstone(&id).is_some());
         assert_eq!(cluster.lost(0), 0);
     }
 }
@@ -419,7 +419,7 @@ fn results_that_do_not_count_leave_memory_before_their_task_ends() {
     }
     let response = complete(&mut cluster, second, 2);
     assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
-    let dropped = |cluster: &Cluster, index| cluster.replica_of(index, &id).register.cell(&id).is_none();
+    let dropped = |cluster: &Cluster, index| cluster.replica_of(index, &id).consensus.claim_entry(&id).is_none();
     cluster.run_until(|cluster| (0..3).all(|index| dropped(cluster, index)));
     for index in 0..3 {
         let view = cluster.get(index, id);
@@ -455,7 +455,7 @@ fn a_seal_is_not_told_before_an_ending_that_is_appended_late() {
     assert_eq!(cluster.nodes[leader].partition_of(&other), partition);
     let granted = cluster.claim(leader, 60_000).remove(0);
     cluster.advance(LEASE_MS);
-    let sealed = cluster.replica_of(leader, &id).register.viewstamp.length + 1;
+    let sealed = cluster.replica_of(leader, &id).consensus.viewstamp.length + 1;
     let number = cluster.post(leader, complete(second, 2));
     cluster.post(leader, Request::Renew { items: vec![(granted.id, granted.token)], lease_ms: None });
     let is_ack = |index: usize, event: &Event, upto: u64| match event {
@@ -468,13 +468,13 @@ fn a_seal_is_not_told_before_an_ending_that_is_appended_late() {
     // Followers that receive one operation at a time acknowledge each.
     let held = cluster.advance_holding(100, |index, event| is_ack(index, event, sealed) || is_read(event));
     let (late, acks): (Vec<_>, Vec<_>) = held.into_iter().partition(|(_, event)| is_read(event));
-    assert!(cluster.replica_of(leader, &id).register.commit == sealed && !late.is_empty());
+    assert!(cluster.replica_of(leader, &id).consensus.commit == sealed && !late.is_empty());
     cluster.queue.extend(late);
     cluster.advance_holding(LEASE_MS / 2, |index, event| is_ack(index, event, sealed));
-    assert!(cluster.replica_of(leader, &id).register.viewstamp.length > sealed + 1, "the ending is appended");
+    assert!(cluster.replica_of(leader, &id).consensus.viewstamp.length > sealed + 1, "the ending is appended");
     cluster.queue.extend(acks);
     cluster.advance_holding(100, |index, event| is_ack(index, event, sealed + 1));
-    assert_eq!(cluster.replica_of(leader, &id).register.commit, sealed + 1);
+    assert_eq!(cluster.replica_of(leader, &id).consensus.commit, sealed + 1);
     let early = cluster.replies.remove(&number);
     assert!(!matches!(&early, Some(Response::Acked(results)) if results[0].is_ok()), "{early:?}");
     let response = cluster.ask(leader, complete(second, 2));

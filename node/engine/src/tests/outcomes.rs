@@ -1,7 +1,7 @@
 //! Every replica keeps how claims ended, for as long as the task exists.
 
 use super::*;
-use norn_model::limits::{CELLS_WITH_REASONS_MAX, CLAIM_REASON_BYTES_MAX};
+use norn_model::limits::{CLAIM_ENTRIES_WITH_REASONS_MAX, CLAIM_REASON_BYTES_MAX};
 use norn_wire::membership::{Backoff, Mode, QueueSetting};
 use norn_wire::response::ClaimOutcome;
 use norn_wire::transaction::{Change, Expected};
@@ -395,10 +395,12 @@ fn of_very_many_claims_no_reasons_are_kept() {
     let id = cluster.enqueue(0, b"x", 1);
     cluster.take(LONG_MS);
     let partition = cluster.nodes[0].partition_of(&id);
-    for (more, kept) in [(0, "busy"), (CELLS_WITH_REASONS_MAX - 1, "busy"), (CELLS_WITH_REASONS_MAX, "")] {
-        let cells = &mut cluster.nodes[0].partitions.get_mut(&partition).expect("it is here").register.table.cells;
-        let cell = cells[&id].clone();
-        cells.extend((0..more as u32).map(|number| (TaskId::new(1, number, 1, 0), cell.clone())));
+    for (more, kept) in
+        [(0, "busy"), (CLAIM_ENTRIES_WITH_REASONS_MAX - 1, "busy"), (CLAIM_ENTRIES_WITH_REASONS_MAX, "")]
+    {
+        let entries = &mut cluster.nodes[0].partitions.get_mut(&partition).expect("it is here").consensus.table.entries;
+        let entry = entries[&id].clone();
+        entries.extend((0..more as u32).map(|number| (TaskId::new(1, number, 1, 0), entry.clone())));
         assert_eq!(cluster.nodes[0].kept_reason(partition, "busy"), kept, "{more} more");
     }
 }

@@ -1,7 +1,7 @@
 //! Queue policies that operators set, and their effects at nodes.
 
 use super::*;
-use norn_model::claim_table::table::CellState;
+use norn_model::claim_table::table::ClaimState;
 use norn_model::limits::POLICIES_MAX;
 use norn_model::message::Forwarding;
 use norn_wire::Versions;
@@ -45,7 +45,7 @@ pub(super) fn is_changed(response: &Response) -> bool {
 fn a_copy_of_a_change_that_comes_late_undoes_no_later_one() {
     for restarts in [false, true] {
         let mut cluster = Cluster::modern(3);
-        let root = cluster.nodes.iter().position(|node| node.leader_of(PartitionId::ROOT) == Some(node.me));
+        let root = cluster.nodes.iter().position(|node| node.leader_of(PartitionId::METADATA) == Some(node.me));
         let root = root.expect("it has a leader");
         let (one, two) = ((root + 1) % 3, (root + 2) % 3);
         let queue = QueueName::new("mail").expect("a name");
@@ -242,14 +242,14 @@ fn a_queue_says_how_long_its_ended_tasks_are_kept() {
     });
     assert!(is_changed(&cluster.set(2, "maps", QueueSetting::Retention(Some(60_000)))));
     cluster.advance(50_000);
-    let tomb = |cluster: &Cluster, id| cluster.nodes.iter().filter(|node| is_buried(node, id)).count();
-    assert_eq!((tomb(&cluster, kept), tomb(&cluster, buried)), (0, 0));
+    let tombstone = |cluster: &Cluster, id| cluster.nodes.iter().filter(|node| is_buried(node, id)).count();
+    assert_eq!((tombstone(&cluster, kept), tombstone(&cluster, buried)), (0, 0));
     cluster.advance(25_000);
-    assert_eq!((tomb(&cluster, kept), tomb(&cluster, buried)), (0, 3));
+    assert_eq!((tombstone(&cluster, kept), tombstone(&cluster, buried)), (0, 3));
 }
 
 fn is_buried(node: &Node, id: TaskId) -> bool {
-    node.partitions[&node.partition_of(&id)].store.tombs_after(None).any(|(buried, _)| *buried == id)
+    node.partitions[&node.partition_of(&id)].store.tombstones_after(None).any(|(buried, _)| *buried == id)
 }
 
 /// A worker that reports too late that its task is invalid does not get a success while the task goes on.
@@ -301,9 +301,10 @@ fn jitter_makes_pauses_unequal_within_bounds() {
         let fail = Request::Fail { id, token: granted.token, reason, retry_in_ms, invalid: false, retry_open: true };
         assert_eq!(cluster.ask(2, fail), Response::Done);
         let leader = &cluster.nodes[cluster.leader(&id)];
-        let cell = leader.partitions[&leader.partition_of(&id)].register.cell(&id).expect("it was claimed").clone();
-        let CellState::Released { not_before_ms, .. } = cell.state else { panic!("{cell:?}") };
-        pauses.insert(not_before_ms - cell.expires_ms);
+        let entry =
+            leader.partitions[&leader.partition_of(&id)].consensus.claim_entry(&id).expect("it was claimed").clone();
+        let ClaimState::Released { not_before_ms, .. } = entry.state else { panic!("{entry:?}") };
+        pauses.insert(not_before_ms - entry.expires_ms);
     }
     assert!(pauses.len() > 4 && pauses.iter().all(|ms| (5_000..=15_000).contains(ms)), "{pauses:?}");
 }

@@ -17,7 +17,7 @@ impl Cluster {
 
     /// Number of replicas that have the tombstone of a task.
     pub(super) fn burying(&self, id: &TaskId) -> usize {
-        (0..self.nodes.len()).filter(|index| self.replica_of(*index, id).store.tomb(id).is_some()).count()
+        (0..self.nodes.len()).filter(|index| self.replica_of(*index, id).store.tombstone(id).is_some()).count()
     }
 
     fn is_not_found(&mut self, id: TaskId) {

@@ -100,8 +100,8 @@ fn a_list_shows_nothing_that_a_leader_alone_has() {
     let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: false, retry_open: false };
     let failed = cluster.post(leader, fail);
     cluster.advance_losing(20, is_lost);
-    let cell = cluster.replica_of(leader, &id).register.cell(&id).expect("it is claimed");
-    assert!(cell.death().is_some() && !cluster.replies.contains_key(&failed), "it is appended, and not committed");
+    let entry = cluster.replica_of(leader, &id).consensus.claim_entry(&id).expect("it is claimed");
+    assert!(entry.death().is_some() && !cluster.replies.contains_key(&failed), "it is appended, and not committed");
     let shown = |cluster: &mut Cluster| {
         let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 4 };
         let listed = cluster.post(reader, list);

@@ -220,13 +220,13 @@ fn a_claim_of_a_task_that_has_ended_is_not_found_again() {
     assert_eq!(tasks[0].id, first);
     assert!(matches!(cluster.complete(0, first, tasks[0].token), Response::Acked(_)));
     let leader = cluster.leader(&first);
-    assert_eq!(cluster.replica_of(leader, &first).register.held_by(claim.claim), [first]);
+    assert_eq!(cluster.replica_of(leader, &first).consensus.held_by(claim.claim), [first]);
     let number = cluster.submit(1, Request::Claim(Claim { repeated: true, ..claim.clone() }));
     cluster.advance(20);
     assert!(cluster.replies.contains_key(&number), "it is not told of what it cannot have");
     assert_eq!(granted(&mut cluster, number), [second]);
     cluster.advance(1_000);
-    assert_eq!(cluster.replica_of(leader, &first).register.held_by(claim.claim), [second]);
+    assert_eq!(cluster.replica_of(leader, &first).consensus.held_by(claim.claim), [second]);
 }
 
 /// The leader steps down when others have the grant, and does not know that. The broker is the leader itself or another node.

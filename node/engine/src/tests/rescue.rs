@@ -45,7 +45,7 @@ impl Cluster {
     }
 
     fn all_led(&self, index: usize) -> bool {
-        self.nodes[index].partitions.values().all(|replica| replica.register.established())
+        self.nodes[index].partitions.values().all(|replica| replica.consensus.established())
     }
 }
 
@@ -108,7 +108,7 @@ fn the_silence_is_not_shorter_than_a_lease_that_is_known() {
     cluster.run_until(|cluster| cluster.all_led(0));
     let partition = cluster.nodes[0].partition_of(&claimed.id);
     let lease_ms = |partition: &PartitionId| {
-        cluster.nodes[0].partitions[partition].register.cohort.silence.map(|silence| silence.lease_ms)
+        cluster.nodes[0].partitions[partition].consensus.cohort.silence.map(|silence| silence.lease_ms)
     };
     assert_eq!(lease_ms(&partition), Some(10 * LEASE_MS));
     let others = all().into_iter().filter(|other| *other != partition);
@@ -127,7 +127,7 @@ fn it_is_refused_where_it_is_not_the_last_resort() {
     assert!(message.contains("needs no recovery"), "{message}");
     let message = refusal(cluster.ask(0, recover(&[2, 3], &all())));
     assert!(message.contains("n1 is alive"), "{message}");
-    let epochs = |cluster: &Cluster| cluster.nodes[0].partitions.values().map(|of| of.register.promised).max();
+    let epochs = |cluster: &Cluster| cluster.nodes[0].partitions.values().map(|of| of.consensus.promised).max();
     assert!(epochs(&cluster) < Some(RESCUE_EPOCHS), "nothing was begun");
     let Response::Error(error) = cluster.ask(0, Request::Recover { lost: vec![], partitions: vec![], lease_ms: 5_000 })
     else {
@@ -155,7 +155,7 @@ fn it_outlives_a_restart_and_so_does_what_has_passed_of_the_silence() {
     cluster.run_until(|cluster| cluster.all_led(0));
     let silent = |cluster: &Cluster| {
         let partition = cluster.nodes[0].partition_of(&id);
-        cluster.nodes[0].partitions[&partition].register.cohort.silence.is_some()
+        cluster.nodes[0].partitions[&partition].consensus.cohort.silence.is_some()
     };
     assert!(silent(&cluster));
     cluster.run_until(|cluster| !silent(cluster));
@@ -177,7 +177,7 @@ fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
     let partition = cluster.nodes[0].partition_of(&id);
     let alone = move |cluster: &Cluster| {
         let replica = &cluster.nodes[0].partitions[&partition];
-        replica.cohort().exiles.is_empty() && replica.register.established()
+        replica.cohort().exiles.is_empty() && replica.consensus.established()
     };
     cluster.run_until(alone);
     assert_eq!(cluster.nodes[0].partitions[&partition].cohort().members().collect::<Vec<_>>(), [NodeId(1)]);
@@ -191,7 +191,7 @@ fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
 /// Whether node 0 leads a cohort of its own, without exiles.
 fn is_alone(cluster: &Cluster, partition: PartitionId) -> bool {
     let replica = &cluster.nodes[0].partitions[&partition];
-    replica.cohort().exiles.is_empty() && replica.register.established() && replica.cohort().members.len() == 1
+    replica.cohort().exiles.is_empty() && replica.consensus.established() && replica.cohort().members.len() == 1
 }
 
 /// Nodes 1 and 2 are lost and cleared unheard; the task is on their disks alone.
@@ -255,7 +255,7 @@ fn a_lost_node_that_hears_again_that_it_is_out_asks_no_sooner() {
         Event::Peer { from, message: PeerMessage::Reconfiguration(Reconfiguration::Stray { partition, seat }) } => {
             asked += 1;
             let replica = &cluster.nodes[1].partitions[&partition];
-            let (promised, viewstamp) = (replica.register.promised, replica.register.viewstamp);
+            let (promised, viewstamp) = (replica.consensus.promised, replica.consensus.viewstamp);
             Some(Event::Peer {
                 from,
                 message: PeerMessage::Replication(Replication::Nack {

@@ -8,7 +8,7 @@ use norn_model::message::Peering;
 #[test]
 fn a_restart_within_the_timeout_is_noticed_at_once() {
     let mut cluster = Cluster::new(3);
-    let partition = *cluster.nodes[0].partitions.iter().find(|(_, replica)| replica.register.established()).unwrap().0;
+    let partition = *cluster.nodes[0].partitions.iter().find(|(_, replica)| replica.consensus.established()).unwrap().0;
     assert!(cluster.nodes[1].has_leader(partition));
     let first = first_heartbeat(cluster.nodes[0].boot + 1, cluster.now);
     let heartbeat = Heartbeat { hears: vec![NodeId(2), NodeId(3)], ..first };
@@ -26,7 +26,7 @@ fn restarts_do_not_push_the_time_of_ids_ahead() {
     for restart in 0..20 {
         let response = cluster.ask(0, Request::Hello { name: "tester".into(), bare: true });
         let Response::Welcome(welcome) = response else { panic!("after {restart} restarts: {response:?}") };
-        assert!(welcome.time_ms <= cluster.now.wall_ms + norn_model::limits::MARK_TIME_MS);
+        assert!(welcome.time_ms <= cluster.now.wall_ms + norn_model::limits::RESERVED_TIME_MS);
         let now_ms = cluster.now.wall_ms;
         assert!((now_ms - 1_000..=now_ms).contains(&welcome.wall_ms()), "delays are no longer after a restart");
         assert_eq!(welcome.clock_ms.is_some(), restart > 0, "what was lent is ahead of the clock then");

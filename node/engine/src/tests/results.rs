@@ -185,11 +185,11 @@ fn a_leader_brings_a_result_back_to_drop_the_claim() {
     let leader = cluster.leader(&id);
     let partition = cluster.nodes[0].partition_of(&id);
     let replica = cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads");
-    assert!(replica.register.cell(&id).is_some(), "the claim is dropped later");
+    assert!(replica.consensus.claim_entry(&id).is_some(), "the claim is dropped later");
     replica.store.leave(&id, true);
     assert!(!replica.store.task(&id).expect("it is kept").has_blobs());
     cluster.nodes[leader].count_bodies(partition);
-    let dropped = |cluster: &Cluster, index| cluster.replica_of(index, &id).register.cell(&id).is_none();
+    let dropped = |cluster: &Cluster, index| cluster.replica_of(index, &id).consensus.claim_entry(&id).is_none();
     cluster.run_until(|cluster| (0..3).all(|index| dropped(cluster, index)));
     cluster.assert_shown(0, id, 1);
 }
@@ -248,7 +248,7 @@ fn a_snapshot_has_facts_that_wait() {
     let token = cluster.task_at(0, &id).facts.as_ref().expect("it has ended").completions[0].0;
     let result = Some(Blob::from(bytes_of(255)));
     let other = Completed { sequence: Some(1), result, at_ms: 5, children: None };
-    assert_eq!(cluster.nodes[0].learn(partition, vec![(id, Task::from_completion(token, other))]), 1);
+    assert_eq!(cluster.nodes[0].merge(partition, vec![(id, Task::from_completion(token, other))]), 1);
     cluster.nodes[0].count_bodies(partition);
     assert!(cluster.replica_of(0, &id).store.rival_of(&id).is_some());
     cluster.restart_on_snapshot(0);
@@ -292,9 +292,9 @@ fn a_task_whose_result_is_lost_does_not_hold_up_the_archive() {
     let loads = cluster.loads;
     cluster.advance(20_000);
     assert!(cluster.loads - loads < 200, "{} loads", cluster.loads - loads);
-    assert!(cluster.archived.is_empty() && cluster.replica_of(0, &id).store.tomb(&id).is_none());
+    assert!(cluster.archived.is_empty() && cluster.replica_of(0, &id).store.tombstone(&id).is_none());
     cluster.unreadable.clear();
-    cluster.run_until(|cluster| cluster.replica_of(0, &id).store.tomb(&id).is_some());
+    cluster.run_until(|cluster| cluster.replica_of(0, &id).store.tombstone(&id).is_some());
     assert_eq!(cluster.archived.len(), 1);
 }
 
@@ -337,11 +337,11 @@ fn facts_that_wait_are_merged_once_a_result_is_in_memory() {
         Task::from_completion(token, Completed { result, children: None, ..known.clone() })
     };
     let result = cluster.task_at(0, &id).blobs_wanted(id).collect::<Vec<_>>();
-    cluster.nodes[0].learn(partition, vec![(id, completed(255))]);
+    cluster.nodes[0].merge(partition, vec![(id, completed(255))]);
     assert!(cluster.replica_of(0, &id).store.rival_of(&id).is_some());
     result.iter().for_each(|wanted| cluster.nodes[0].set_lost(wanted, true));
     let update = Task::from_update(token, 0, bytes_of(101));
-    cluster.nodes[0].learn(partition, vec![(id, update), (id, completed(201))]);
+    cluster.nodes[0].merge(partition, vec![(id, update), (id, completed(201))]);
     assert!(cluster.task_at(0, &id).has_blobs() && cluster.replica_of(0, &id).store.rival_of(&id).is_some());
     cluster.nodes[0].count_bodies(partition);
     cluster.nodes[0].ask_for_bodies();
@@ -369,15 +369,15 @@ fn a_leader_keeps_no_results_for_followers() {
             cluster.end_with_result(client, 0);
         }
         let held = |cluster: &Cluster| {
-            let register = &cluster.replica_of(cluster.leader(&last), &last).register;
-            let leading = register.leading().expect("it leads");
+            let consensus = &cluster.replica_of(cluster.leader(&last), &last).consensus;
+            let leading = consensus.leading().expect("it leads");
             assert_eq!(leading.ops_bytes, leading.ops.iter().map(|op| op.size_bytes()).sum::<usize>());
-            (leading.ops_bytes, register.table.out_bytes(), register.table.cells.len())
+            (leading.ops_bytes, consensus.table.out_bytes(), consensus.table.entries.len())
         };
         let most = if down.is_some() { OPS_KEPT_BYTES_MAX } else { 0 };
         cluster.run_until(|cluster| {
-            let (ops_bytes, out_bytes, cells) = held(cluster);
-            ops_bytes <= most && out_bytes == 0 && cells == 0
+            let (ops_bytes, out_bytes, entries) = held(cluster);
+            ops_bytes <= most && out_bytes == 0 && entries == 0
         });
     }
 }
@@ -392,7 +392,7 @@ fn a_leader_lets_go_of_endings_that_it_inherited() {
     let result = Some(vec![1; 10_000].into());
     let items = vec![Completion { id, token, sequence: None, result, at_ms: 5, children: Vec::new() }];
     assert!(matches!(cluster.ask(0, Request::Complete { items, acks: Acks::All }), Response::Acked(_)));
-    let out_bytes = |cluster: &Cluster, index| cluster.replica_of(index, &id).register.table.out_bytes();
+    let out_bytes = |cluster: &Cluster, index| cluster.replica_of(index, &id).consensus.table.out_bytes();
     cluster.run_until(|cluster| (0..3).all(|index| out_bytes(cluster, index) > 0));
     let leader = cluster.leader(&id);
     cluster.down.insert(leader);

@@ -87,8 +87,8 @@ fn another_leader_goes_on_with_what_was_sealed() {
     cluster.submit(other, Request::Complete { items: vec![item], acks: Acks::Quorum });
     let partition = cluster.nodes[0].partition_of(&id);
     let is_sealed = move |cluster: &Cluster| {
-        let cell = cluster.nodes[other].partitions[&partition].register.cell(&id).cloned();
-        cell.is_none_or(|cell| matches!(cell.state, norn_model::claim_table::table::CellState::Sealed { .. }))
+        let entry = cluster.nodes[other].partitions[&partition].consensus.claim_entry(&id).cloned();
+        entry.is_none_or(|entry| matches!(entry.state, norn_model::claim_table::table::ClaimState::Sealed { .. }))
     };
     cluster.run_until(is_sealed);
     cluster.down.insert(leader);
@@ -249,7 +249,8 @@ fn a_second_call_about_a_sealed_completion_waits_for_the_end_to_be_committed() {
     let token = cluster.claim(1, 60_000).remove(0).token;
     let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
     let numbers = [0, 1].map(|_| complete_at(&mut cluster, leader, id, token));
-    let is_told = move |cluster: &Cluster| cluster.nodes[leader].partitions[&partition].register.cell(&id).is_none();
+    let is_told =
+        move |cluster: &Cluster| cluster.nodes[leader].partitions[&partition].consensus.claim_entry(&id).is_none();
     go_on(&mut cluster, 500, |cluster, index, event| {
         let is_ack = matches!(&event, Event::Peer { message: PeerMessage::Replication(Replication::Ack { .. }), .. });
         (index != leader || !is_ack || !is_told(cluster)).then_some(event)

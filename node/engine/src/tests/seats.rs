@@ -16,7 +16,7 @@ fn is_held(cluster: &Cluster, index: usize) -> bool {
 fn holders(cluster: &Cluster) -> (Vec<usize>, Vec<usize>) {
     let (mut holders, others): (Vec<usize>, Vec<usize>) =
         (0..cluster.nodes.len()).partition(|index| is_held(cluster, *index));
-    holders.sort_by_key(|index| !cluster.nodes[*index].partitions[&PARTITION].register.established());
+    holders.sort_by_key(|index| !cluster.nodes[*index].partitions[&PARTITION].consensus.established());
     (holders, others)
 }
 
@@ -117,7 +117,7 @@ fn a_cleared_replica_takes_no_late_table_that_builds_on_the_first() {
         cluster.nodes[index].partitions.get(&partition).is_some_and(|replica| !replica.is_blank())
     };
     let leads = |cluster: &Cluster, index: usize| {
-        cluster.nodes[index].partitions.get(&partition).is_some_and(|replica| replica.register.established())
+        cluster.nodes[index].partitions.get(&partition).is_some_and(|replica| replica.consensus.established())
     };
     let leader = (0..4).find(|index| leads(&cluster, *index)).expect("there is a leader");
     let out = (0..4).find(|index| *index != leader && held(&cluster, *index)).expect("there are three replicas");
@@ -125,8 +125,8 @@ fn a_cleared_replica_takes_no_late_table_that_builds_on_the_first() {
     let nodes: Vec<NodeId> = others.iter().map(|index| NodeId(*index as u128 + 1)).collect();
     assert_eq!(cluster.ask(leader, Request::Arrange { partition, nodes }), Response::Done);
     cluster.run_until(|cluster| !held(cluster, out));
-    let register = &cluster.nodes[out].partitions[&partition].register;
-    let (epoch, digest) = (register.promised, register.table.digest().to_be_bytes());
+    let consensus = &cluster.nodes[out].partitions[&partition].consensus;
+    let (epoch, digest) = (consensus.promised, consensus.table.digest().to_be_bytes());
     let late = PeerMessage::Replication(Replication::Install {
         partition,
         epoch,
@@ -147,8 +147,8 @@ fn a_replica_that_has_left_takes_no_late_table() {
     let mut cluster = Cluster::modern(4);
     let (members, others) = holders(&cluster);
     let (leader, leaver) = (members[0], members[1]);
-    let register = &cluster.nodes[leader].partitions[&PARTITION].register;
-    let (viewstamp, table, commit) = (register.viewstamp, Arc::new(register.table.clone()), register.commit);
+    let consensus = &cluster.nodes[leader].partitions[&PARTITION].consensus;
+    let (viewstamp, table, commit) = (consensus.viewstamp, Arc::new(consensus.table.clone()), consensus.commit);
     arrange(&mut cluster, [leader, members[2], others[0]]);
     cluster.run_until(|cluster| !is_held(cluster, leaver));
     let logged = cluster.logs[leaver].len();

@@ -111,7 +111,7 @@ fn a_worker_that_ends_its_session_frees_all_it_holds_at_once() {
             let ready = |node: &Node| {
                 node.partitions.values().any(|replica| {
                     let queue = replica.store.index().queue(&QueueName::new("mail").expect("a name"));
-                    replica.register.established() && queue.is_some_and(|queue| queue.ready_count(true) > 0)
+                    replica.consensus.established() && queue.is_some_and(|queue| queue.ready_count(true) > 0)
                 })
             };
             cluster.nodes.iter().any(ready)
@@ -267,8 +267,8 @@ fn what_is_no_session_keeps_no_claims() {
     let child = cluster.id(0x11_1111);
     let response = cluster.ask(0, Request::Redrive { id: other, child, queue, acks: Acks::Quorum });
     assert!(matches!(&response, Response::Error(error) if error.code == ErrorCode::Invalid), "{response:?}");
-    let letters = QueueSetting::DeadLetter(Some(QueueName::new(SESSIONS_QUEUE).expect("a name")));
-    let response = cluster.set(0, "mail", letters);
+    let dead_letters = QueueSetting::DeadLetter(Some(QueueName::new(SESSIONS_QUEUE).expect("a name")));
+    let response = cluster.set(0, "mail", dead_letters);
     assert!(matches!(&response, Response::Error(error) if error.message.contains("is for sessions")), "{response:?}");
 }
 
@@ -289,7 +289,7 @@ fn a_claim_that_cannot_be_dropped_has_its_session_asked_for_by_sweeps_only() {
     assert!(matches!(cluster.ask(1, Request::Complete { items, acks: Acks::All }), Response::Acked(_)));
     let leader = cluster.leader(&task);
     let partition = cluster.nodes[leader].partition_of(&task);
-    assert!(cluster.replica_of(leader, &task).register.has_session(&session.id), "the claim is dropped later");
+    assert!(cluster.replica_of(leader, &task).consensus.has_session(&session.id), "the claim is dropped later");
     for index in 0..3 {
         cluster.unreadable.extend((0..cluster.logs[index].len()).map(|at| (index, at)));
         let replica = cluster.nodes[index].partitions.get_mut(&partition).expect("a replica");
@@ -305,7 +305,7 @@ fn a_claim_that_cannot_be_dropped_has_its_session_asked_for_by_sweeps_only() {
         asked.set(asked.get() + usize::from(counts));
         false
     });
-    assert!(cluster.replica_of(leader, &task).register.has_session(&session.id), "its result is lost");
+    assert!(cluster.replica_of(leader, &task).consensus.has_session(&session.id), "its result is lost");
     // Every two seconds.
     assert!((1..=20).contains(&asked.get()), "asked {} times", asked.get());
 }

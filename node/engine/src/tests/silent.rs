@@ -72,8 +72,8 @@ fn workers_that_are_silent_come_last() {
     }
 }
 
-/// Goal: the same where tasks wait for permits of a rate: the live worker gets all of them, as fast as they come. Method: more tasks
-/// than permits, and a worker that is away for a moment after each, but uses up what has come in within half a second.
+/// Goal: the same where tasks wait for rate tokens of a rate: the live worker gets all of them, as fast as they come. Method: more tasks
+/// than rate tokens, and a worker that is away for a moment after each, but uses up what has come in within half a second.
 #[test]
 fn workers_that_are_silent_get_no_permit_that_another_can_use() {
     for (place, claims) in (0..3).flat_map(|place| [1, 2, 5].map(|claims| (place, claims))) {
@@ -119,7 +119,7 @@ fn a_worker_that_is_silent_is_served_where_no_other_waits() {
     assert!((400_000..1_000_000).contains(&(cluster.now.mono_us - since_us)));
 }
 
-/// Goal: the same if permits expire before the delay of silent clients ends.
+/// Goal: the same if rate tokens expire before the delay of silent clients ends.
 #[test]
 fn a_worker_that_is_silent_is_served_where_permits_are_short_lived() {
     let mut cluster = connected();

@@ -67,7 +67,7 @@ impl Cluster {
     fn run_until_granted(&mut self, id: TaskId) {
         let granted = |cluster: &Cluster| {
             let leader = &cluster.nodes[cluster.leader(&id)];
-            leader.partitions[&leader.partition_of(&id)].register.cell(&id).is_some()
+            leader.partitions[&leader.partition_of(&id)].consensus.claim_entry(&id).is_some()
         };
         for _ in 0..1_000 {
             while !granted(self) && self.handle_next() {}
@@ -99,7 +99,7 @@ impl Cluster {
     }
 
     fn ledgers(&self, id: &TaskId, has: impl Fn(&norn_model::claim_table::ledger::Ledger) -> bool) -> usize {
-        let of = |node: &&Node| has(&node.partitions[&node.partition_of(id)].register.table.ledger);
+        let of = |node: &&Node| has(&node.partitions[&node.partition_of(id)].consensus.table.ledger);
         self.nodes.iter().filter(of).count()
     }
 }
@@ -569,7 +569,7 @@ fn what_a_decided_transaction_is_about_is_not_forgotten_before_it_is_made() {
     pass(&mut cluster, 20_000);
     let made = |cluster: &Cluster| cluster.ledgers(&id, |ledger| ledger.told(&transaction.id).is_some());
     assert_eq!((cluster.knowing(&id), made(&cluster)), (3, 0));
-    assert!(cluster.replica_of(0, &id).store.tomb(&id).is_some(), "it is old enough");
+    assert!(cluster.replica_of(0, &id).store.tombstone(&id).is_some(), "it is old enough");
     cluster.run_until(|cluster| made(cluster) == 3);
     cluster.run_until_forgotten(&id);
 }

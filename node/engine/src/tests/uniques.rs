@@ -30,7 +30,7 @@ impl Cluster {
     }
 
     fn reserved(&self, id: &TaskId) -> usize {
-        let has = |node: &Node| node.partitions[&node.partition_of(id)].register.table.reserved.contains_key(id);
+        let has = |node: &Node| node.partitions[&node.partition_of(id)].consensus.table.reserved.contains_key(id);
         self.nodes.iter().filter(|node| has(node)).count()
     }
 }

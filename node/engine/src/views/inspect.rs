@@ -2,7 +2,7 @@
 
 use crate::Node;
 use crate::context::timers::Key;
-use norn_model::claim_table::table::Table;
+use norn_model::claim_table::table::ClaimTable;
 use norn_model::cohort::{Cohort, Role};
 use norn_model::task::{Outline, Task, Wanted};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
@@ -66,20 +66,20 @@ impl Node {
         self.partitions
             .values()
             .map(|replica| {
-                let register = &replica.register;
+                let consensus = &replica.consensus;
                 ReplicaView {
                     partition: replica.id,
-                    promised: register.promised,
-                    voted_for: register.voted_for,
-                    viewstamp: register.viewstamp,
-                    digest: register.table.digest(),
-                    leads: register.leading().is_some(),
-                    established: register.established(),
-                    base: register.leading().map(|leading| leading.base),
-                    commit: register.commit,
+                    promised: consensus.promised,
+                    voted_for: consensus.voted_for,
+                    viewstamp: consensus.viewstamp,
+                    digest: consensus.table.digest(),
+                    leads: consensus.leading().is_some(),
+                    established: consensus.established(),
+                    base: consensus.leading().map(|leading| leading.base),
+                    commit: consensus.commit,
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
-                    claims: register.table.cells.keys().filter(|id| !replica.store.lacks_spec(id)).count(),
+                    claims: consensus.table.entries.keys().filter(|id| !replica.store.lacks_spec(id)).count(),
                     wound: replica.healing.wound,
                     version: replica.cohort().version,
                     role: Some(replica.role()).filter(|role| *role > Role::Outside),
@@ -90,7 +90,7 @@ impl Node {
                     bodies_lost: self.bodies_lost(replica.id),
                     forgets: replica.forgets(),
                     answered: replica.answered,
-                    ages: register.ages(self.now.mono_us, &self.config).points().to_vec(),
+                    ages: consensus.ages(self.now.mono_us, &self.config).points().to_vec(),
                 }
             })
             .collect()
@@ -110,7 +110,12 @@ impl Node {
     pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (TaskId, (Task, Vec<Wanted>))> {
         self.partitions.get(&partition).into_iter().flat_map(|replica| {
             let tasks = replica.store.after(None).map(|(id, task)| (*id, task.whole(*id)));
-            tasks.chain(replica.store.tombs_after(None).map(|(id, tomb)| (*id, (Task::from_tomb(*tomb), Vec::new()))))
+            tasks.chain(
+                replica
+                    .store
+                    .tombstones_after(None)
+                    .map(|(id, tombstone)| (*id, (Task::from_tombstone(*tombstone), Vec::new()))),
+            )
         })
     }
 
@@ -120,8 +125,8 @@ impl Node {
     }
 
     /// Returns the table of a replica of this node.
-    pub fn table(&self, partition: PartitionId) -> Option<&Table> {
-        self.partitions.get(&partition).map(|replica| &replica.register.table)
+    pub fn table(&self, partition: PartitionId) -> Option<&ClaimTable> {
+        self.partitions.get(&partition).map(|replica| &replica.consensus.table)
     }
 
     /// Checks what must hold at the end of every step; returns the first violation with its evidence.
@@ -131,7 +136,7 @@ impl Node {
         self.check_hints()?;
         self.check_bodies()?;
         for (id, replica) in &self.partitions {
-            if replica.register.leading().is_some() != self.led.contains(id) {
+            if replica.consensus.leading().is_some() != self.led.contains(id) {
                 return Err(format!("{id:?}: whether it is led here is known in two ways"));
             }
             replica.check(now).map_err(|violation| format!("{id:?}: {violation}"))?;

@@ -27,7 +27,7 @@ impl Node {
     pub(crate) fn identity(&self) -> Identity {
         let waits = |replica: &norn_model::replica::Partition| replica.cohort().has(self.me) && !replica.is_blank();
         // The metadata group may be without a leader for a while: tasks go on.
-        let tasks = self.partitions.iter().filter(|(id, _)| **id != PartitionId::ROOT);
+        let tasks = self.partitions.iter().filter(|(id, _)| **id != PartitionId::METADATA);
         let mut own = tasks.filter(|(_, replica)| waits(replica));
         let serving = self.genesis.is_some() && own.all(|(id, _)| self.leader_of(*id).is_some());
         Identity {
@@ -119,11 +119,11 @@ impl Node {
             view.held_up_by = self.held_up_by(view.partition, HELD_UP_SHOWN_MS);
             view.agreements = self.agreements(view.partition);
             if let Some(replica) = self.partitions.get_mut(&view.partition).filter(|replica| !replica.is_blank()) {
-                let viewstamp = replica.register.viewstamp;
+                let viewstamp = replica.consensus.viewstamp;
                 view.applied = if viewstamp.epoch == view.epoch { viewstamp.length } else { 0 };
                 view.tasks = Some(replica.store.count() as u64);
-                view.tombstones = Some(replica.store.tombs_count() as u64);
-                view.claims = Some(replica.register.table.cells.len() as u64);
+                view.tombstones = Some(replica.store.tombstones_count() as u64);
+                view.claims = Some(replica.consensus.table.entries.len() as u64);
                 view.root = Some(ByteBuf::from(replica.store.root().to_be_bytes().to_vec()));
                 let wound = replica.healing.wound;
                 view.health = Some(match (wound.facts, wound.table) {

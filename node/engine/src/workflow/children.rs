@@ -10,7 +10,7 @@
 //! a cohort gets the outbox like all facts.
 //!
 //! **No child comes back.** A child is written like a client's enqueue: a replica that may have forgotten it refuses it by its
-//! floor (`retention/forgetting.rs`). So a child that was finished and forgotten stays forgotten, whichever replica sends it again
+//! watermark (`retention/forgetting.rs`). So a child that was finished and forgotten stays forgotten, whichever replica sends it again
 //! and whenever. Floors do not pass the children of a strictly acknowledged completion before they are enqueued
 //! (`retention/drained.rs`). So a refused child was enqueued before, or its completion was never acknowledged as strict and reached
 //! the others too late. The delivery is then over as if it had been handed over, and the operator learns of it
@@ -56,7 +56,7 @@ impl Node {
     /// Sets the timer of a partition in which a completion has brought children.
     pub(crate) fn arm_children(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let wait_ms = if replica.register.established() { 0 } else { PATIENCE_MS };
+        let wait_ms = if replica.consensus.established() { 0 } else { PATIENCE_MS };
         self.timers.set_if_none(Key::Children(partition), self.after_ms(wait_ms));
     }
 
@@ -65,7 +65,7 @@ impl Node {
         let open = |replica: &&norn_model::replica::Partition| replica.store.outboxes_after(None).next().is_some();
         let partitions: Vec<PartitionId> = self.partitions.values().filter(open).map(|replica| replica.id).collect();
         for partition in partitions {
-            let leads = self.partitions[&partition].register.established();
+            let leads = self.partitions[&partition].consensus.established();
             let wait_ms = if leads { AGAIN_MS } else { PATIENCE_MS };
             self.timers.set_if_none(Key::Children(partition), self.after_ms(wait_ms));
         }

@@ -137,7 +137,7 @@ impl Dependencies {
 impl Node {
     /// Asks for the ends of tasks that newly came to be waited for, at their dependents' leader.
     pub(crate) fn note_blocked(&mut self, partition: PartitionId, by: BTreeSet<TaskId>) {
-        if self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
+        if self.partitions.get(&partition).is_some_and(|replica| replica.consensus.established()) {
             self.ask_for_ends(partition, by.into_iter());
             self.timers.set_if_none(Key::Follow(partition), self.after_ms(self.config.sweep_interval_ms));
         }
@@ -201,7 +201,7 @@ impl Node {
 
     /// Looks at the known ends, and goes on with the sweep.
     pub(crate) fn sweep_dependencies(&mut self, partition: PartitionId) {
-        if !self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
+        if !self.partitions.get(&partition).is_some_and(|replica| replica.consensus.established()) {
             return;
         }
         if self.settle_dependents(partition) {
@@ -216,8 +216,8 @@ impl Node {
         let swept = self.workflow.dependencies.swept.remove(&partition);
         let index = self.partitions[&partition].store.index();
         if let Some(doubts) = self.workflow.dependencies.doubts.get_mut(&partition).filter(|_| swept.is_none()) {
-            let register = &self.partitions[&partition].register;
-            doubts.retain(|id, _| index.dependents(id, None).next().is_some() || register.has_session(id));
+            let consensus = &self.partitions[&partition].consensus;
+            doubts.retain(|id, _| index.dependents(id, None).next().is_some() || consensus.has_session(id));
         }
         let ids: Vec<TaskId> = index.waited_for(swept).take(FOLLOWED_MAX).collect();
         if ids.is_empty() && swept.is_none() {
@@ -251,7 +251,7 @@ impl Node {
             let of = self.partition_of(id);
             let speaks = self.speaks_for(of);
             let Some(replica) = self.partitions.get(&of) else { continue };
-            let leads = replica.register.established() && speaks;
+            let leads = replica.consensus.established() && speaks;
             if let Some(how) = replica.end_of(id) {
                 ends.push((*id, how));
                 joins.extend(replica.joins_of(id));
@@ -294,7 +294,7 @@ impl Node {
         let Some(how) = replica.end_of(id) else { return };
         let joins: Vec<(TaskId, TaskId)> = replica.joins_of(id).collect();
         let member = replica.store.task(id).and_then(Task::member_of);
-        let failed = member.filter(|_| how != Settled::Done && replica.register.established());
+        let failed = member.filter(|_| how != Settled::Done && replica.consensus.established());
         for (node, of) in askers {
             self.tell_ends(node, of, vec![(*id, how)], joins.clone());
         }
@@ -317,11 +317,11 @@ impl Node {
     ) {
         ends.iter().for_each(|(id, _)| self.wake_watchers(id));
         let Some(replica) = self.partitions.get(&partition) else { return };
-        if !replica.register.established() {
+        if !replica.consensus.established() {
             return;
         }
         let index = replica.store.index();
-        let is_session = |id: &TaskId| replica.register.has_session(id);
+        let is_session = |id: &TaskId| replica.consensus.has_session(id);
         let waited_for = ends.iter().filter(|(id, _)| index.dependents(id, None).next().is_some() || is_session(id));
         let waited_for: Vec<(TaskId, Settled)> = waited_for.copied().collect();
         let mut doubted = Vec::new();
@@ -369,7 +369,7 @@ impl Node {
         }
         let follows = |id: &TaskId| self.what_follows(partition, id, (other, how), &joins);
         let settled: Vec<(TaskId, Task)> = ids.iter().filter_map(|id| Some((*id, follows(id)?))).collect();
-        self.learn(partition, settled);
+        self.merge(partition, settled);
         ids.iter().for_each(|id| self.abort_group(partition, id));
         true
     }
@@ -425,8 +425,8 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let waits = |task: &Task<Outline>| task.join().is_some() && task.ended().is_none();
         let is_sound = (1..=GROUP_MEMBERS_MAX).contains(&member.number) && how != Settled::Done;
-        if is_sound && replica.register.established() && replica.store.task(&id).is_some_and(waits) {
-            self.learn(partition, vec![(id, heard(member.number, how, &[]))]);
+        if is_sound && replica.consensus.established() && replica.store.task(&id).is_some_and(waits) {
+            self.merge(partition, vec![(id, heard(member.number, how, &[]))]);
             self.abort_group(partition, &id);
         }
     }

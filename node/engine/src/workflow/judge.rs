@@ -2,7 +2,7 @@
 
 use crdts::CvRDT;
 use norn_model::claim_table::ledger::{Decided, Stamps};
-use norn_model::claim_table::table::CellState;
+use norn_model::claim_table::table::ClaimState;
 use norn_model::config::{Config, mutant};
 use norn_model::limits::DECIDED_BYTES_MAX;
 use norn_model::replica::Partition;
@@ -85,13 +85,13 @@ impl Judge<'_> {
     }
 
     fn find(&self, id: &TaskId, expected: Expected) -> Result<Found, Error> {
-        let register = &self.replica.register;
-        if register.table.ledger.is_locked(id) && !mutant!(self.config, TransactionUnlocked) {
+        let consensus = &self.replica.consensus;
+        if consensus.table.ledger.is_locked(id) && !mutant!(self.config, TransactionUnlocked) {
             return Err(Error::unavailable("another transaction changes the same task; ask again"));
         }
         let Some(task) = self.replica.store.task(id) else { return Ok(Found::Absent) };
-        let cell = register.cell(id);
-        if !is_as_expected(task, cell, Expected::Present) {
+        let entry = consensus.claim_entry(id);
+        if !is_as_expected(task, entry, Expected::Present) {
             return Ok(Found::Absent);
         }
         // It has changed since it was read.
@@ -99,10 +99,10 @@ impl Judge<'_> {
         if self.read.get(id).map(|read| read.hash) != hash {
             return Err(Error::unavailable("the task has just been changed; ask again"));
         }
-        let held = cell.is_some_and(|cell| cell.state == CellState::Held) && !register.is_lapsed(id);
+        let held = entry.is_some_and(|entry| entry.state == ClaimState::Held) && !consensus.is_lapsed(id);
         let whole = if matches!(expected, Expected::Version(_)) { self.whole(id, task) } else { Cow::Borrowed(task) };
         Ok(match expected {
-            _ if !is_as_expected(&whole, cell, expected) => Found::Absent,
+            _ if !is_as_expected(&whole, entry, expected) => Found::Absent,
             Expected::Present | Expected::Version(_) if held => Found::Owned,
             _ => Found::There,
         })
@@ -172,13 +172,13 @@ impl Judge<'_> {
     /// Returns the claim that ends with a change, and the earliest next claim of its task. A claim that was given back before
     /// takes the new time of the change.
     fn freed(&self, change: &Change) -> Option<(TaskId, Token, u64)> {
-        let cell = self.replica.register.cell(&change.id)?;
-        match &cell.state {
-            CellState::Held if change.release => {}
-            CellState::Released { .. } if change.not_before_ms.is_some() => {}
+        let entry = self.replica.consensus.claim_entry(&change.id)?;
+        match &entry.state {
+            ClaimState::Held if change.release => {}
+            ClaimState::Released { .. } if change.not_before_ms.is_some() => {}
             _ => return None,
         }
-        Some((change.id, cell.token, change.not_before_ms.unwrap_or(0)))
+        Some((change.id, entry.token, change.not_before_ms.unwrap_or(0)))
     }
 
     /// Returns the facts of a task that the transaction ends.
@@ -195,10 +195,10 @@ impl Judge<'_> {
     fn version_with(&self, id: &TaskId, fact: &Task, released: bool) -> TaskVersion {
         let mut task = self.whole(id, self.replica.store.task(id).expect("it is there")).into_owned();
         task.merge(fact.clone().outlined());
-        let mut cell = self.replica.register.cell(id).cloned();
-        if let Some(cell) = cell.as_mut().filter(|cell| released && cell.state == CellState::Held) {
-            cell.state = CellState::Released { not_before_ms: 0, end: None };
+        let mut entry = self.replica.consensus.claim_entry(id).cloned();
+        if let Some(entry) = entry.as_mut().filter(|entry| released && entry.state == ClaimState::Held) {
+            entry.state = ClaimState::Released { not_before_ms: 0, end: None };
         }
-        version(&task, cell.as_ref())
+        version(&task, entry.as_ref())
     }
 }

@@ -10,7 +10,7 @@ pub mod uniques;
 use children::Deliveries;
 use dependencies::Dependencies;
 use norn_wire::PartitionId;
-use redrive::Letters;
+use redrive::DeadLetters;
 use transactions::Transactions;
 use uniques::Uniques;
 
@@ -21,7 +21,7 @@ pub struct Workflow {
     /// Child tasks that completions brought, and that are being enqueued.
     deliveries: Deliveries,
     /// Dead-letter copies that this node owes.
-    letters: Letters,
+    dead_letters: DeadLetters,
     uniques: Uniques,
     transactions: Transactions,
 }

@@ -1,4 +1,4 @@
-//! Copies of dead tasks: a letter in the dead-letter queue of the task's own queue, or a redrive by an operator.
+//! Copies of dead tasks: a dead letter in the dead-letter queue of the task's own queue, or a redrive by an operator.
 //!
 //! Either is a copy of the task, and a task of its own. It stands in the facts of the dead one as a child, under a token that no claim
 //! has ([`Token::of_copy`]), and is enqueued like the children of a completion (`children.rs`): sooner or later, once a majority has the
@@ -6,11 +6,11 @@
 //! writes the copy as well. A redrive reads the task at a majority first, and is answered with the existing copy if there is one. So
 //! there is one copy, unless two operators ask at the same moment: then each has the copy that it was answered with, and both are shown.
 //!
-//! **Letters.** That a leader gave a task up is in its table, and the claim stays there until a majority has the letter, as facts. So the
-//! next leader knows which letters it owes. Where it does not know the task it asks all replicas: only if none knows the task, and none
-//! is missing, there is nothing to send. The letter follows from the table's entry and from the task, so every leader writes the same
-//! one. Until it is written the task cannot be redriven. A letter brings no letters, so that no two queues send each other one task for
-//! ever. Where a task dies because a task that it waits for died, the letter of that one reports it.
+//! **Letters.** That a leader gave a task up is in its table, and the claim stays there until a majority has the dead letter, as facts. So
+//! the next leader knows which dead letters it owes. Where it does not know the task it asks all replicas: only if none knows the task, and
+//! none is missing, there is nothing to send. The dead letter follows from the table's entry and from the task, so every leader writes the
+//! same one. Until it is written the task cannot be redriven. A dead letter brings no dead letters, so that no two queues send each other
+//! one task for ever. Where a task dies because a task that it waits for died, the dead letter of that one reports it.
 
 use super::children::is_never_brought;
 use crate::Node;
@@ -20,9 +20,9 @@ use crate::event::ClientId;
 use crate::write_read::coordinate::Writer;
 use crate::write_read::read::{Reader, Seen, part_lost};
 use crdts::CvRDT;
-use norn_model::claim_table::table::Cell;
+use norn_model::claim_table::table::ClaimEntry;
 use norn_model::config::mutant;
-use norn_model::limits::LETTERS_MAX;
+use norn_model::limits::DEAD_LETTERS_MAX;
 use norn_model::task::{Children, Completed, Task};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::group::NAMED_GROUP;
@@ -32,7 +32,7 @@ use norn_wire::{Acks, NewTask, PartitionId, QueueName, Response, SESSIONS_QUEUE,
 use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Time until a leader retries the write of a letter.
+/// Time until a leader retries the write of a dead letter.
 const AGAIN_MS: u64 = 500;
 
 /// The requester of a copy of a dead task.
@@ -81,7 +81,7 @@ pub struct Copying {
 
 /// Dead-letter copies that a leader owes.
 #[derive(Debug, Default)]
-pub struct Letters {
+pub struct DeadLetters {
     /// Letters being written.
     open: BTreeSet<TaskId>,
     /// Letters that a majority has: the claims may be dropped.
@@ -115,14 +115,14 @@ impl Node {
 
     /// The completion that records the copy in the facts of the dead task.
     fn copy(&self, id: TaskId, asker: &Asker, seen: &Seen) -> Result<Completed, Error> {
-        let (task, cell) = (&seen.task, seen.cell.as_ref());
+        let (task, entry) = (&seen.task, seen.entry.as_ref());
         let blind = mutant!(self.config, LettersMinted) && matches!(asker, Asker::Leader(_));
         if !blind && let Some((_, done)) = task.copies().min_by_key(|(copy, _)| (!asker.wants(*copy), *copy)) {
             return Ok(done.clone());
         }
         let Some(spec) = &task.spec else {
             if seen.stub.is_some() {
-                // A leader owes the letter until an operator lets go of the task.
+                // A leader owes the dead letter until an operator lets go of the task.
                 let waits = matches!(asker, Asker::Leader(_)) && !task.is_purged();
                 return Err(if waits { Error::unavailable("its payload is lost") } else { part_lost() });
             }
@@ -133,9 +133,9 @@ impl Node {
                 "the task is a session of {SESSIONS_QUEUE}, whose end is final: open another one"
             )));
         }
-        let death = cell.and_then(Cell::death);
-        match ended(task, cell) {
-            // The letter that the task may bring comes first.
+        let death = entry.and_then(ClaimEntry::death);
+        match ended(task, entry) {
+            // The dead letter that the task may bring comes first.
             Some(State::Dead) if death.is_some() && matches!(asker, Asker::Client { .. }) => {
                 return Err(Error::unavailable("the task is just being given up; ask again"));
             }
@@ -150,12 +150,12 @@ impl Node {
                 Some(refusal) => return Err(refusal),
                 None => (*child, again(id, spec, queue.as_ref())),
             },
-            Asker::Leader(_) if spec.is_letter() => return Err(Error::invalid("a letter brings no letters")),
+            Asker::Leader(_) if spec.is_dead_letter() => return Err(Error::invalid("a letter brings no letters")),
             Asker::Leader(_) => {
                 let (token, at_ms, reason) = death.ok_or_else(|| Error::invalid("it was not given up"))?;
                 let queue = self.policy_of(&spec.queue).dead_letter;
                 let queue = queue.ok_or_else(|| Error::invalid("its queue has no dead-letter queue any more"))?;
-                (self.letter_id(id, token, at_ms), letter(id, spec, queue, reason))
+                (self.dead_letter_id(id, token, at_ms), dead_letter(id, spec, queue, reason))
             }
         };
         // Tasks with one key are all in its partition.
@@ -164,8 +164,8 @@ impl Node {
         Ok(Completed { sequence: None, result: None, at_ms: child.time_ms(), children })
     }
 
-    /// The id of a letter: the same for every leader that knows of the task's death.
-    fn letter_id(&self, id: TaskId, token: Token, at_ms: u64) -> TaskId {
+    /// The id of a dead letter: the same for every leader that knows of the task's death.
+    fn dead_letter_id(&self, id: TaskId, token: Token, at_ms: u64) -> TaskId {
         let again = u64::from(mutant!(self.config, LettersMinted)) * self.now.mono_us;
         let hash = xxh3_128(&rmp_serde::to_vec(&(id, token, again)).expect("it always encodes"));
         let bits = |from: u32, count: u32| (hash >> from) as u64 & ((1 << count) - 1);
@@ -179,7 +179,7 @@ impl Node {
                 let about = error.id.unwrap_or(id);
                 self.outbox.reply(*client, *number, Response::Error(error.about(about)));
             }
-            Asker::Leader(partition) => self.letter_written(*partition, id, Err(error)),
+            Asker::Leader(partition) => self.dead_letter_written(*partition, id, Err(error)),
         }
     }
 
@@ -187,7 +187,7 @@ impl Node {
     pub(crate) fn redriven(&mut self, copying: Copying, result: Result<Acked, Error>) {
         let Copying { ref asker, id, child, .. } = copying;
         let (client, number, acks, until_us) = match asker {
-            Asker::Leader(partition) => return self.letter_written(*partition, id, result.map(drop)),
+            Asker::Leader(partition) => return self.dead_letter_written(*partition, id, result.map(drop)),
             Asker::Client { client, number, acks, until_us, .. } => (*client, *number, *acks, *until_us),
         };
         let acked = match (result, copying.recorded) {
@@ -208,39 +208,39 @@ impl Node {
         self.outbox.reply(client, number, Response::AckedOne(Acked { id: child, ..acked }));
     }
 
-    fn letter_written(&mut self, partition: PartitionId, id: TaskId, result: Result<(), Error>) {
-        self.workflow.letters.open.remove(&id);
-        if !self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
+    fn dead_letter_written(&mut self, partition: PartitionId, id: TaskId, result: Result<(), Error>) {
+        self.workflow.dead_letters.open.remove(&id);
+        if !self.partitions.get(&partition).is_some_and(|replica| replica.consensus.established()) {
             return;
         }
-        // The letter is no longer owed where the task ended otherwise, where the queue has no dead-letter queue any more, and where no
+        // The dead letter is no longer owed where the task ended otherwise, where the queue has no dead-letter queue any more, and where no
         // replica knows what the task was. If it could not be written for so long that its id is refused, operators learn of it.
         let again = result.as_ref().is_err_and(Error::passes);
         if result.is_err_and(|error| error.code == ErrorCode::TooOld) {
             self.outbox.observe(Observation::LetterRefused { partition: partition.0, id });
         }
         if !again {
-            self.workflow.letters.stored.insert(id);
+            self.workflow.dead_letters.stored.insert(id);
         }
         self.timers.set_earliest(Key::Drop(partition), self.after_ms(if again { AGAIN_MS } else { 0 }));
     }
 
-    /// Of claims that might be dropped, those that must stay for the letters of their tasks. Begins to write these letters.
-    pub(crate) fn owed_letters(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
-        let owed: BTreeSet<TaskId> = ids.iter().copied().filter(|id| self.owes_letter(partition, id)).collect();
+    /// Of claims that might be dropped, those that must stay for the dead letters of their tasks. Begins to write these dead letters.
+    pub(crate) fn owed_dead_letters(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
+        let owed: BTreeSet<TaskId> = ids.iter().copied().filter(|id| self.owes_dead_letter(partition, id)).collect();
         for id in &owed {
-            let may = self.workflow.letters.open.len() < LETTERS_MAX;
-            if may && self.workflow.letters.open.insert(*id) {
+            let may = self.workflow.dead_letters.open.len() < DEAD_LETTERS_MAX;
+            if may && self.workflow.dead_letters.open.insert(*id) {
                 self.redrive(*id, Asker::Leader(partition));
             }
         }
         if mutant!(self.config, LettersForgotten) { BTreeSet::new() } else { owed }
     }
 
-    fn owes_letter(&self, partition: PartitionId, id: &TaskId) -> bool {
+    fn owes_dead_letter(&self, partition: PartitionId, id: &TaskId) -> bool {
         let replica = &self.partitions[&partition];
-        let given_up = replica.register.cell(id).is_some_and(|cell| cell.death().is_some());
-        if !given_up || self.workflow.letters.stored.contains(id) {
+        let given_up = replica.consensus.claim_entry(id).is_some_and(|entry| entry.death().is_some());
+        if !given_up || self.workflow.dead_letters.stored.contains(id) {
             return false;
         }
         match replica.store.task(id).and_then(|task| task.spec.as_ref()) {
@@ -250,24 +250,24 @@ impl Node {
         }
     }
 
-    /// Forgets that the letters of dropped claims are stored.
-    pub(crate) fn forget_letters(&mut self, dropped: &[TaskId]) {
+    /// Forgets that the dead letters of dropped claims are stored.
+    pub(crate) fn forget_dead_letters(&mut self, dropped: &[TaskId]) {
         for id in dropped {
-            self.workflow.letters.stored.remove(id);
+            self.workflow.dead_letters.stored.remove(id);
         }
     }
 
-    /// Forgets stored letters of a partition that this node no longer leads.
-    pub(crate) fn forget_letters_of(&mut self, partition: PartitionId) {
-        let mut stored = std::mem::take(&mut self.workflow.letters.stored);
+    /// Forgets stored dead letters of a partition that this node no longer leads.
+    pub(crate) fn forget_dead_letters_of(&mut self, partition: PartitionId) {
+        let mut stored = std::mem::take(&mut self.workflow.dead_letters.stored);
         stored.retain(|id| self.partition_of(id) != partition);
-        self.workflow.letters.stored = stored;
+        self.workflow.dead_letters.stored = stored;
     }
 }
 
 /// How a task ended, also where the replicas that answered do not know yet that it was given up.
-fn ended(task: &Task, cell: Option<&Cell>) -> Option<State> {
-    let Some(dead) = cell.and_then(Cell::dead) else { return task.ended() };
+fn ended(task: &Task, entry: Option<&ClaimEntry>) -> Option<State> {
+    let Some(dead) = entry.and_then(ClaimEntry::dead) else { return task.ended() };
     let mut task = task.clone();
     task.merge(Task::from_cancel(dead));
     task.ended()
@@ -278,7 +278,7 @@ fn again(id: TaskId, spec: &Spec, queue: Option<&QueueName>) -> Spec {
     renewed(spec, queue, &[(headers::REDRIVEN_FROM, id.to_string())])
 }
 
-fn letter(id: TaskId, spec: &Spec, queue: QueueName, reason: &str) -> Spec {
+fn dead_letter(id: TaskId, spec: &Spec, queue: QueueName, reason: &str) -> Spec {
     let from = spec.queue.as_str().to_owned();
     let told =
         [(headers::DEAD_TASK, id.to_string()), (headers::DEAD_QUEUE, from), (headers::DEAD_REASON, reason.into())];
@@ -305,14 +305,14 @@ fn renewed(spec: &Spec, queue: QueueName, told: &[(&str, String)]) -> Spec {
 mod tests {
     use super::*;
     use crate::tests::spec;
-    use norn_model::claim_table::table::CellState;
+    use norn_model::claim_table::table::ClaimState;
     use norn_model::task::{Cancel, GROUP_FAILED};
     use norn_model::viewstamp::Viewstamp;
     use norn_wire::ClaimId;
     use norn_wire::group::{Grouping, Join};
 
-    fn cell(state: CellState) -> Cell {
-        Cell {
+    fn entry(state: ClaimState) -> ClaimEntry {
+        ClaimEntry {
             token: Token { epoch: 1, number: 1 },
             renewed: Viewstamp { epoch: 1, length: 1 },
             attempt: 1,
@@ -333,7 +333,7 @@ mod tests {
         let grouping = |join| Some(Box::new(Grouping { member: None, join }));
         let named = |key: &str, join| Spec { key: Some(key.to_owned()), grouping: grouping(join), ..spec(b"x", 0) };
         let (id, queue) = (TaskId::new(1, 1, 1, 7), QueueName::new("dead").expect("a name"));
-        let keys = |spec: &Spec| [again(id, spec, None), letter(id, spec, queue.clone(), "")].map(|copy| copy.key);
+        let keys = |spec: &Spec| [again(id, spec, None), dead_letter(id, spec, queue.clone(), "")].map(|copy| copy.key);
         let join = named("group:book-7", Some(Join::default()));
         assert_eq!(keys(&join), [None, None]);
         assert!(again(id, &join, None).grouping.is_none());
@@ -343,17 +343,17 @@ mod tests {
         assert_eq!(keys(&named("group:of-its-own", None)), kept("group:of-its-own"));
     }
 
-    /// Goal: the letter of a task that its leader gave up is written also where the replicas that answer know only of its group's
+    /// Goal: the dead letter of a task that its leader gave up is written also where the replicas that answer know only of its group's
     /// failure.
     #[test]
     fn what_its_leader_gave_up_is_dead_unless_a_person_cancelled_it() {
-        let dead = cell(CellState::Dead { reason: "invalid".into(), at_ms: 1, end: None });
+        let dead = entry(ClaimState::Dead { reason: "invalid".into(), at_ms: 1, end: None });
         let word = |reason: &str| Task::from_cancel(Cancel { dead: false, reason: reason.to_owned(), at_ms: 2 });
         assert_eq!(ended(&word(GROUP_FAILED), Some(&dead)), Some(State::Dead));
         assert_eq!(ended(&Task::default(), Some(&dead)), Some(State::Dead));
         assert_eq!(ended(&word("not needed"), Some(&dead)), Some(State::Cancelled));
-        for cell in [None, Some(&cell(CellState::Held))] {
-            assert_eq!(ended(&word(GROUP_FAILED), cell), Some(State::Cancelled));
+        for entry in [None, Some(&entry(ClaimState::Held))] {
+            assert_eq!(ended(&word(GROUP_FAILED), entry), Some(State::Cancelled));
         }
     }
 }

@@ -30,9 +30,9 @@ use crate::write_read::read::Reader;
 use norn_model::claim_table::ledger::Decided;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
+use norn_model::consensus::Waiting;
 use norn_model::limits::{LOAD_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
 use norn_model::message::{Forwarding, Outcome};
-use norn_model::register::Waiting;
 use norn_model::task::{Content, Filling, Part, Task, Wanted, claim_end};
 use norn_model::viewstamp::Epoch;
 use norn_wire::error::{Error, ErrorCode};
@@ -142,7 +142,7 @@ impl Node {
         if !self.may_append(partition) {
             return Err(Error::unavailable("the partition's leader has moved; ask again"));
         }
-        let ledger = &self.partitions[&partition].register.table.ledger;
+        let ledger = &self.partitions[&partition].consensus.table.ledger;
         // A refusal in the table may not be committed yet.
         if let Some(told) = ledger.told(&id).filter(|_| !self.workflow.transactions.coming.contains_key(&id)) {
             self.answer_transaction(asker, Response::Transacted(told));
@@ -161,7 +161,7 @@ impl Node {
             return Ok(());
         }
         // A transaction that never fits is refused for good, which is an operation.
-        let room = self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)));
+        let room = self.check_capacity(transaction.adds.iter().map(|add| (&add.id, &add.spec)));
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })?;
         let bytes = transaction.size_bytes();
         if self.workflow.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
@@ -194,13 +194,13 @@ impl Node {
         };
         let partition = self.partition_of(&id);
         let Some(replica) = self.partitions.get(&partition) else { return };
-        if epoch > replica.register.viewstamp.epoch {
+        if epoch > replica.consensus.viewstamp.epoch {
             let error = Error::unavailable("the partition's leader has moved; ask again");
             return self.drop_transaction(id, Response::Error(error.about(id)));
         }
         // A task that may have been forgotten here does not exist.
         if !replica.may_have_forgotten(&task) && !mutant!(self.config, TransactionUnasked) {
-            self.learn(partition, vec![(task, known.clone())]);
+            self.merge(partition, vec![(task, known.clone())]);
         }
         let Some(Coming { stage: Stage::Reading { transaction, open, read }, .. }) =
             self.workflow.transactions.coming.get_mut(&id)
@@ -276,15 +276,15 @@ impl Node {
         if !wanted.is_empty() {
             return self.load(Then::Judge { id, loaded }, wanted);
         }
-        let register = &self.partitions[&partition].register;
-        let at = Token { epoch: register.viewstamp.epoch, number: register.viewstamp.length + 1 };
+        let consensus = &self.partitions[&partition].consensus;
+        let at = Token { epoch: consensus.viewstamp.epoch, number: consensus.viewstamp.length + 1 };
         let judged = self.admit_additions(partition, transaction).and_then(|bugs| {
             let at_ms = transaction.at_ms;
             let end = Some(claim_end(ClaimOutcome::Released, at_ms, ""));
             Judge { config: &self.config, replica: &self.partitions[&partition], read, loaded: &loaded, at, at_ms, end }
                 .judge(transaction, bugs)
         });
-        let ledger = &self.partitions[&partition].register.table.ledger;
+        let ledger = &self.partitions[&partition].consensus.table.ledger;
         match judged {
             // Other transactions were decided while its tasks were read.
             Ok(Ok(decided)) if !ledger.has_room(decided.size_bytes()) => {
@@ -305,7 +305,7 @@ impl Node {
     /// Whether tasks with these ids may be added and their queues have capacity for them; returns those that exist already. Only for a
     /// transaction that is known to be new: one that was made may have filled its queue.
     fn admit_additions(&self, partition: PartitionId, transaction: &Transaction) -> Result<Vec<String>, Error> {
-        self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)))?;
+        self.check_capacity(transaction.adds.iter().map(|add| (&add.id, &add.spec)))?;
         let mut bugs = Vec::new();
         for add in &transaction.adds {
             let replica = &self.partitions[&partition];
@@ -353,7 +353,7 @@ impl Node {
 
     fn write_transaction(&mut self, id: TaskId) {
         let partition = self.partition_of(&id);
-        let Some(decided) = self.partitions[&partition].register.table.ledger.decided().get(&id).cloned() else {
+        let Some(decided) = self.partitions[&partition].consensus.table.ledger.decided().get(&id).cloned() else {
             return;
         };
         self.workflow.transactions.enter(&id, Stage::Writing { under_way: true });
@@ -379,7 +379,7 @@ impl Node {
             return self.tell_full(id, results);
         }
         self.append(partition, Op::Made { id }, None);
-        if let Some(told) = self.partitions[&partition].register.table.ledger.told(&id) {
+        if let Some(told) = self.partitions[&partition].consensus.table.ledger.told(&id) {
             self.drop_transaction(id, Response::Transacted(told));
         }
     }
@@ -396,7 +396,7 @@ impl Node {
 
     /// A new leader goes on with decided transactions.
     pub(crate) fn inherit_transactions(&mut self, partition: PartitionId) {
-        let decided = self.partitions[&partition].register.table.ledger.decided().keys().copied();
+        let decided = self.partitions[&partition].consensus.table.ledger.decided().keys().copied();
         for id in decided.collect::<Vec<_>>() {
             let coming = Coming { stage: Stage::Writing { under_way: false }, askers: Vec::new(), bytes: 0 };
             self.workflow.transactions.coming.insert(id, coming);
@@ -407,7 +407,7 @@ impl Node {
     /// Writes again what could not be written.
     pub(crate) fn settle_transactions(&mut self, partition: PartitionId) {
         let idle = |coming: &Coming| matches!(coming.stage, Stage::Writing { under_way: false });
-        let decided = self.partitions[&partition].register.table.ledger.decided().keys();
+        let decided = self.partitions[&partition].consensus.table.ledger.decided().keys();
         let is_idle = |id: &&TaskId| self.workflow.transactions.coming.get(id).is_some_and(idle);
         for id in decided.filter(is_idle).copied().collect::<Vec<_>>() {
             self.write_transaction(id);

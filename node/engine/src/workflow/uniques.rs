@@ -20,9 +20,9 @@ use crate::write_read::coordinate::Writer;
 use crate::write_read::group::refused;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
+use norn_model::consensus::{Name, Waiting};
 use norn_model::limits::{KEY_TASKS_MAX, REFUSED_MAX, SEALING_BYTES_MAX, UNIQUES_MAX};
 use norn_model::message::{Forwarding, Outcome, Workflow};
-use norn_model::register::{Name, Waiting};
 use norn_model::task::{Outline, Task};
 use norn_model::viewstamp::{Epoch, ReplicaId};
 use norn_wire::error::{Error, ErrorCode};
@@ -269,7 +269,7 @@ impl Node {
         let (partition, queue, key) = name.clone();
         let (ask, ids) = (survey.ask, survey.asked.iter().copied().collect::<Vec<_>>());
         let replica = &self.partitions[&partition];
-        let (nodes, epoch) = (replica.cohort().followers(), replica.register.viewstamp.epoch);
+        let (nodes, epoch) = (replica.cohort().followers(), replica.consensus.viewstamp.epoch);
         let open = nodes.into_iter().chain([self.me]).filter(|node| !survey.answered.contains(node));
         let open: BTreeSet<NodeId> = open.collect();
         for node in open {
@@ -288,14 +288,14 @@ impl Node {
     ) {
         let speaks = self.speaks_for(partition);
         let Some(replica) = self.partitions.get(&partition).filter(|_| speaks) else { return };
-        if replica.register.viewstamp.epoch != epoch {
+        if replica.consensus.viewstamp.epoch != epoch {
             return;
         }
         let store = &replica.store;
         let open = store.index().open(&queue, key).take(KEY_TASKS_MAX).copied().collect();
-        let is_over = |id: &&TaskId| store.ended(id) || store.tomb(id).is_some();
+        let is_over = |id: &&TaskId| store.ended(id) || store.tombstone(id).is_some();
         let ended = ids.iter().filter(is_over).copied().collect();
-        let message = Workflow::KeyAnswer { ask, partition, replica: replica.register.me, open, ended };
+        let message = Workflow::KeyAnswer { ask, partition, replica: replica.consensus.me, open, ended };
         self.outbox.send_durable(from, message);
     }
 
@@ -429,11 +429,11 @@ impl Node {
         if !self.may_append(partition) {
             return self.drop_unique(name, "the partition has no leader");
         }
-        if replica.register.table.reserved.contains_key(&id) {
+        if replica.consensus.table.reserved.contains_key(&id) {
             return self.drop_unique(name, "the task is being written");
         }
         let admitted = self.admit_unique(partition, id, &spec);
-        if let Err(error) = admitted.and_then(|()| self.check_room(std::iter::once((&id, &*spec)))) {
+        if let Err(error) = admitted.and_then(|()| self.check_capacity(std::iter::once((&id, &*spec)))) {
             let (own, others) = self.workflow.uniques.take_askers(name, |other| *other == id);
             self.workflow.uniques.remove(name);
             own.into_iter().for_each(|asker| self.answer_unique(asker, Response::Error(error.clone().about(id))));
@@ -519,7 +519,8 @@ impl Node {
     fn unwritten_for(&self, why: &Error, (partition, id): (PartitionId, TaskId), is_it: bool, what: &str) -> Error {
         let replica = &self.partitions[&partition];
         let (store, forgotten) = (&replica.store, replica.may_have_forgotten(&id));
-        let known = is_it || forgotten || store.task(&id).is_some() || store.ended(&id) || store.tomb(&id).is_some();
+        let known =
+            is_it || forgotten || store.task(&id).is_some() || store.ended(&id) || store.tombstone(&id).is_some();
         if known || !why.code.is_full() {
             return unwritten(why, what);
         }
@@ -528,7 +529,7 @@ impl Node {
 
     /// A new leader writes what earlier leaders have reserved.
     pub(crate) fn inherit_reserved(&mut self, partition: PartitionId) {
-        for (id, spec) in &self.partitions[&partition].register.table.reserved {
+        for (id, spec) in &self.partitions[&partition].consensus.table.reserved {
             if let Some(name) = name_of(partition, spec) {
                 self.workflow.uniques.again.entry(name).or_default().insert(*id, Again::default());
             }
@@ -537,7 +538,7 @@ impl Node {
     }
 
     fn write_again(&mut self, partition: PartitionId) {
-        let table = &self.partitions[&partition].register.table;
+        let table = &self.partitions[&partition].consensus.table;
         let mut idle = Vec::new();
         for (name, again) in self.workflow.uniques.again.iter_mut().filter(|(name, _)| name.0 == partition) {
             for (id, again) in again.iter_mut().filter(|(_, again)| !again.under_way) {
@@ -556,7 +557,7 @@ impl Node {
     pub(crate) fn settle_reserved(&mut self, partition: PartitionId) {
         self.write_again(partition);
         let placed = self.workflow.uniques.placed.remove(&partition).unwrap_or_default();
-        let table = &self.partitions[&partition].register.table;
+        let table = &self.partitions[&partition].consensus.table;
         let ids: Vec<TaskId> = placed.into_iter().filter(|id| table.reserved.contains_key(id)).collect();
         if !ids.is_empty() {
             self.append(partition, Op::Placed { ids }, None);

@@ -2,7 +2,7 @@
 
 use super::group::refused;
 use crate::Node;
-use crate::membership::mint::is_old;
+use crate::membership::id_allocator::is_old;
 use norn_model::config::mutant;
 use norn_model::limits::ORPHANS_MAX;
 use norn_model::message::Outcome;
@@ -44,7 +44,7 @@ impl Node {
         if is_late || !store.takes_outbox(id, delta) {
             return Outcome::TooOld;
         }
-        if store.tomb(id).is_some() {
+        if store.tombstone(id).is_some() {
             return Outcome::Stored;
         }
         if replica.may_have_forgotten(id) && !mutant!(self.config, FloorIgnored) {
@@ -112,8 +112,8 @@ impl Node {
             // Its child tasks are being handed over.
             return false;
         }
-        if let Some(cell) = replica.register.cell(id) {
-            return cell.token.needs_seal();
+        if let Some(entry) = replica.consensus.claim_entry(id) {
+            return entry.token.needs_seal();
         }
         if let Some(facts) = facts.filter(|facts| facts.seal.is_some() || !facts.claims.is_empty()) {
             return facts.seal.is_some() || facts.claims.iter().any(|(token, _)| token.needs_seal());

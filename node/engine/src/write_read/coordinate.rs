@@ -12,8 +12,8 @@ use crate::workflow::children::Delivery;
 use crate::workflow::redrive::{Asker, Copying};
 use norn_model::cohort::{Cohort, Role, Seat, Told};
 use norn_model::config::mutant;
+use norn_model::consensus::Name;
 use norn_model::message::{Items, LogWord, Outcome, Peering, ReadWrite};
-use norn_model::register::Name;
 use norn_model::replica::Partition;
 use norn_model::task::{Cancel, Task};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
@@ -94,8 +94,8 @@ impl Writer {
 
 impl Node {
     pub(crate) fn enqueue(&mut self, client: ClientId, number: u64, tasks: Vec<NewTask>, acks: Acks) {
-        let room = || self.check_room(tasks.iter().map(|task| (&task.id, &task.spec)));
-        if let Err(error) = self.check_circles(tasks.iter()).and_then(|()| room()) {
+        let room = || self.check_capacity(tasks.iter().map(|task| (&task.id, &task.spec)));
+        if let Err(error) = self.check_cycles(tasks.iter()).and_then(|()| room()) {
             return self.outbox.reply(client, number, Response::Error(error));
         }
         let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
@@ -299,11 +299,11 @@ impl Node {
         }
         if replica.role() == Role::Learner && !replica.cohort().is_joint() && !replica.is_blank() {
             // A learner stores the write, so that it is near the others when it begins to count. It does not acknowledge.
-            self.learn_quietly(partition, items);
+            self.merge_quietly(partition, items);
             return;
         }
         if replica.is_dismissed() && at >= replica.cohort().version {
-            self.learn_quietly(partition, items);
+            self.merge_quietly(partition, items);
             return;
         }
         // A replica without a vote would have to hand over what it took, so it takes nothing.
@@ -312,16 +312,16 @@ impl Node {
             self.outbox.send(from, Peering::Route { partition, told });
             return;
         }
-        let (own, boot, holes) = (replica.register.me, self.boot, !self.speaks_for(partition));
+        let (own, boot, holes) = (replica.consensus.me, self.boot, !self.speaks_for(partition));
         let (own_at, told, log) = (replica.cohort().version, self.news_for(partition, at), LogWord::default());
         self.repair.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
         if outcomes.iter().all(stored) {
-            self.learn_shared(partition, items);
+            self.merge_shared(partition, items);
         } else {
             let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
-            self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
+            self.merge(partition, admitted.map(|(item, _)| item.clone()).collect());
         }
         let answer = ReadWrite::Written { ask, partition, replica: own, outcomes, boot, at: own_at, told, holes, log };
         if not_durable {
@@ -331,12 +331,12 @@ impl Node {
         }
     }
 
-    fn learn_quietly(&mut self, partition: PartitionId, items: &Items) {
+    fn merge_quietly(&mut self, partition: PartitionId, items: &Items) {
         let stored = |(id, delta): &&(TaskId, Task)| {
             matches!(self.admit(partition, id, delta), Outcome::Stored | Outcome::StoredOrphan)
         };
         let admitted = items.iter().filter(stored).cloned().collect();
-        self.learn(partition, admitted);
+        self.merge(partition, admitted);
     }
 
     pub(crate) fn on_written(
@@ -355,7 +355,7 @@ impl Node {
         let Some(group) = write.groups.get_mut(&partition) else { return };
         let cohort = told.as_deref().map(|told| &told.cohort);
         let cohort = cohort.filter(|cohort| cohort.is_sound() && cohort.version == answer.at);
-        let later = cohort.is_some_and(|cohort| group.learn(cohort.clone()));
+        let later = cohort.is_some_and(|cohort| group.take_cohort(cohort.clone()));
         let known = group.cohorts.get(&answer.at).is_some_and(|cohort| cohort.has_replica(&replica));
         if !known || replica.node != from || answer.outcomes.len() != group.items.len() {
             self.outbox.observe(Observation::Refused { what: "acknowledgement of a replica that is no member" });
@@ -407,7 +407,9 @@ impl Node {
         let cohort = &told.cohort;
         let mut again = Vec::new();
         for (number, write) in self.asks.writes_mut() {
-            if cohort.is_sound() && write.groups.get_mut(&partition).is_some_and(|group| group.learn(cohort.clone())) {
+            if cohort.is_sound()
+                && write.groups.get_mut(&partition).is_some_and(|group| group.take_cohort(cohort.clone()))
+            {
                 again.push(number);
             }
         }

@@ -92,7 +92,7 @@ impl Group {
     }
 
     /// Adds a cohort. Returns whether it is later than all known before.
-    pub(crate) fn learn(&mut self, cohort: Cohort) -> bool {
+    pub(crate) fn take_cohort(&mut self, cohort: Cohort) -> bool {
         let later = cohort.version > self.newest().version;
         self.cohorts.insert(cohort.version, cohort);
         while self.cohorts.len() > COHORTS_MAX {

@@ -1,11 +1,11 @@
 //! Writes and reads at any node, which need no leader (AP).
 
 pub mod admission;
-pub mod circles;
 pub mod coordinate;
+pub mod cycles;
 pub mod group;
+pub mod queue_capacity;
 pub mod read;
-pub mod room;
 
 use crate::queries::count::CountAsk;
 use crate::queries::list::ListAsk;
@@ -20,7 +20,7 @@ use super::Node;
 use super::event::ClientId;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
-use crate::controller::steward::SteerAsk;
+use crate::controller::reconciler::SteerAsk;
 use crate::payloads::bodies::blobs_of;
 use norn_model::record::Record;
 use norn_model::task::{Slot, Task};
@@ -213,31 +213,31 @@ impl Asks {
 impl Node {
     /// Merges facts into this node's replica, logs them, and reports what follows from them. The caller acknowledges. Returns how many
     /// items changed something.
-    pub(crate) fn learn(&mut self, partition: PartitionId, items: Vec<(TaskId, Task)>) -> u64 {
+    pub(crate) fn merge(&mut self, partition: PartitionId, items: Vec<(TaskId, Task)>) -> u64 {
         if items.is_empty() {
             return 0;
         }
-        self.learn_shared(partition, &Arc::new(items))
+        self.merge_shared(partition, &Arc::new(items))
     }
 
-    /// As [`Node::learn`], for facts that are shared with messages.
-    pub(crate) fn learn_shared(&mut self, partition: PartitionId, items: &norn_model::message::Items) -> u64 {
+    /// As [`Node::merge`], for facts that are shared with messages.
+    pub(crate) fn merge_shared(&mut self, partition: PartitionId, items: &norn_model::message::Items) -> u64 {
         let (now, config) = (self.now, self.config.clone());
         let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
         let mut changed = 0;
         let (mut ended, mut bodies) = (Vec::new(), Vec::new());
         let (mut outbox, mut freed, mut purged) = (false, false, Vec::new());
         for (id, delta) in items.iter() {
-            let learned = replica.learn(*id, delta.clone(), now, &config);
-            bodies.extend(learned.body.map(|hash| (*id, Slot::Spec, hash)));
+            let merged = replica.merge(*id, delta.clone(), now, &config);
+            bodies.extend(merged.body.map(|hash| (*id, Slot::Spec, hash)));
             bodies.extend(blobs_of(*id, delta));
-            changed += u64::from(learned.changed);
-            outbox |= learned.outbox && learned.changed;
-            freed |= learned.freed;
-            if learned.ended {
+            changed += u64::from(merged.changed);
+            outbox |= merged.outbox && merged.changed;
+            freed |= merged.freed;
+            if merged.ended {
                 ended.push(*id);
             }
-            if learned.purged {
+            if merged.purged {
                 purged.push(*id);
             }
         }

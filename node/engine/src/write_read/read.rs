@@ -19,11 +19,11 @@ use crate::context::signals::Signal;
 use crate::event::ClientId;
 use crate::retention::purge::{Purger, RESULT_LOST};
 use crate::workflow::redrive::Asker;
-use norn_model::claim_table::table::{Cell, CellState};
+use norn_model::claim_table::table::{ClaimEntry, ClaimState};
 use norn_model::cohort::Cohort;
+use norn_model::consensus::Hold;
 use norn_model::limits::LOSING_RESULTS_BYTES_MAX;
 use norn_model::message::{Known, PeerMessage, ReadWrite};
-use norn_model::register::Hold;
 use norn_model::replica::index::Class;
 use norn_model::replica::store::classify;
 use norn_model::replica::version::version;
@@ -126,20 +126,20 @@ impl ReadAsk {
             Until::Logged(token, length) => {
                 let last = task.facts.as_ref().and_then(|facts| facts.updates.last()).map(|((token, _), _)| *token);
                 let long = token.or(last).is_some_and(|token| task.visible_length(token) >= length);
-                long || length == 0 || task.tomb.is_some()
+                long || length == 0 || task.tombstone.is_some()
             }
             Until::Ended => task.ended().is_some() || !seen.is_known(),
         }
     }
 
     /// Whether this is a leader that would give up the dead-letter copy of a task which no replica knows.
-    fn gives_letter_up(&self, seen: &Seen) -> bool {
-        matches!(self.reader, Reader::Redrive(Asker::Leader(_))) && !seen.is_known() && seen.task.tomb.is_none()
+    fn gives_dead_letter_up(&self, seen: &Seen) -> bool {
+        matches!(self.reader, Reader::Redrive(Asker::Leader(_))) && !seen.is_known() && seen.task.tombstone.is_none()
     }
 
     /// Whether a replica that has not answered may have what the others have lost or never had, and is waited for.
     fn may_find(&mut self, seen: &Seen, now_us: u64, until_us: u64) -> bool {
-        if !seen.is_lost() && !self.gives_letter_up(seen) {
+        if !seen.is_lost() && !self.gives_dead_letter_up(seen) {
             return false;
         }
         let until_us = *self.lost_until_us.get_or_insert(until_us);
@@ -185,7 +185,7 @@ pub(crate) struct Seen {
     /// Facts. Results and log entries that all of them have lost are not in memory.
     pub task: Task,
     /// The claim in the newest table.
-    pub cell: Option<Cell>,
+    pub entry: Option<ClaimEntry>,
     /// The spec without payload, headers and key, where all of them have lost these.
     pub stub: Option<Arc<Spec>>,
 }
@@ -251,11 +251,11 @@ pub(crate) fn combine(answers: impl Iterator<Item = Known>) -> Seen {
         seen.stub = seen.stub.into_iter().chain(stub).max_by_key(rank);
         if newest.is_none_or(|newest| known.viewstamp > newest) {
             newest = Some(known.viewstamp);
-            seen.cell = known.cell;
+            seen.entry = known.entry;
         }
     }
     let Seen { task, stub, .. } = &mut seen;
-    stub.take_if(|stub| task.tomb.is_some() || task.spec.as_ref().is_some_and(|spec| rank(spec) >= rank(stub)));
+    stub.take_if(|stub| task.tombstone.is_some() || task.spec.as_ref().is_some_and(|spec| rank(spec) >= rank(stub)));
     if stub.is_some() {
         task.spec = None;
     }
@@ -267,14 +267,15 @@ pub(crate) fn combine(answers: impl Iterator<Item = Known>) -> Seen {
 pub(crate) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option<TaskView> {
     let lost = seen.losses();
     let known = seen.stub.as_ref().map(|stub| Task { spec: Some(stub.clone()), ..seen.task.clone() });
-    let (task, cell) = (known.as_ref().unwrap_or(&seen.task), seen.cell.as_ref());
+    let (task, entry) = (known.as_ref().unwrap_or(&seen.task), seen.entry.as_ref());
     let spec = task.spec.as_ref()?;
-    let over = cell.is_some_and(|cell| cell.state == CellState::Held && wall_ms >= cell.expires_ms);
-    let class: Class = classify(task, Hold { cell, lapsed: over, locked: false }, wall_ms);
+    let over = entry.is_some_and(|entry| entry.state == ClaimState::Held && wall_ms >= entry.expires_ms);
+    let class: Class = classify(task, Hold { entry, lapsed: over, locked: false }, wall_ms);
     let facts = task.facts.as_deref().cloned().unwrap_or_default();
-    let ended_ms = task.tomb().map(|tomb| tomb.at_ms);
+    let ended_ms = task.tombstone().map(|tombstone| tombstone.at_ms);
     let reason = facts.cancel.as_ref().map(|cancel| cancel.reason.clone()).filter(|reason| !reason.is_empty());
-    let (dead_ms, dead) = cell.and_then(Cell::death).map(|(_, at_ms, reason)| (at_ms, reason.to_owned())).unzip();
+    let (dead_ms, dead) =
+        entry.and_then(ClaimEntry::death).map(|(_, at_ms, reason)| (at_ms, reason.to_owned())).unzip();
     let next_attempt_ms = match class {
         Class::Delayed(due_ms) => Some(due_ms).filter(|due_ms| *due_ms < Class::NEVER_MS),
         Class::Orphan | Class::Blocked | Class::Ready | Class::Held | Class::Ended(_) => None,
@@ -288,8 +289,8 @@ pub(crate) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option<TaskView> {
         id,
         state,
         spec: Spec { revision: None, ..spec.as_ref().clone() },
-        version: lost.is_none().then(|| version(task, cell)),
-        claims: claims(task, &facts, cell, wall_ms),
+        version: lost.is_none().then(|| version(task, entry)),
+        claims: claims(task, &facts, entry, wall_ms),
         updates: visible(task),
         result: facts.winner().and_then(|(_, completed)| completed.result_here()),
         reason: reason.filter(|reason| !is_untrue(reason, lost, facts.winner().is_some())).or(dead),
@@ -321,7 +322,7 @@ fn is_untrue(reason: &str, lost: Option<Losses>, done: bool) -> bool {
 /// How a claim ended, if it has, and as far as that is known.
 fn claim_end(
     task: &Task,
-    cell: Option<&Cell>,
+    entry: Option<&ClaimEntry>,
     (token, claim): (Token, Option<&PastClaim>),
     wall_ms: u64,
 ) -> Option<ClaimEnd> {
@@ -334,10 +335,10 @@ fn claim_end(
         return Some(end.clone());
     }
     let completed = facts.and_then(|facts| facts.completions.iter().find(|(other, _)| *other == token));
-    let own = cell.filter(|cell| cell.token == token);
+    let own = entry.filter(|entry| entry.token == token);
     let end = match (own, completed) {
-        (Some(cell), _) if task.ended().is_some() => cell.end_with(task),
-        (Some(cell), _) if cell.state == CellState::Held && wall_ms >= cell.expires_ms => Some(cell.expired()),
+        (Some(entry), _) if task.ended().is_some() => entry.end_with(task),
+        (Some(entry), _) if entry.state == ClaimState::Held && wall_ms >= entry.expires_ms => Some(entry.expired()),
         (None, Some((_, done))) if task.ended().is_some() => {
             return Some(ClaimEnd { outcome: ClaimOutcome::Superseded, at_ms: done.at_ms, reason: None });
         }
@@ -357,13 +358,13 @@ fn before_done(end: &ClaimEnd) -> Option<String> {
     Some(end.reason.as_ref().map_or_else(|| said.to_owned(), |reason| format!("{said}: {reason}")))
 }
 
-fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<ClaimView> {
+fn claims(task: &Task, facts: &Facts, entry: Option<&ClaimEntry>, wall_ms: u64) -> Vec<ClaimView> {
     let mut claims: BTreeMap<Token, Option<PastClaim>> = BTreeMap::new();
     // A completion proves a claim whose own record may not have arrived yet.
     let of_claims = facts.completions.iter().filter(|(token, _)| !token.is_of_copy());
     claims.extend(of_claims.map(|(token, _)| (*token, None)));
     claims.extend(facts.claims.iter().cloned().map(|(token, claim)| (token, Some(claim))));
-    claims.extend(cell.into_iter().flat_map(Cell::history).map(|(token, claim)| (token, Some(claim))));
+    claims.extend(entry.into_iter().flat_map(ClaimEntry::history).map(|(token, claim)| (token, Some(claim))));
     let completed =
         |token: &Token| facts.completions.iter().find(|(other, _)| other == token).map(|(_, done)| done.at_ms);
     let rejected = |token: &Token| {
@@ -375,21 +376,21 @@ fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<
         .into_iter()
         .map(|(token, claim)| ClaimView {
             token,
-            end: claim_end(task, cell, (token, claim.as_ref()), wall_ms),
+            end: claim_end(task, entry, (token, claim.as_ref()), wall_ms),
             start_ms: claim.as_ref().map_or(0, |claim| claim.start_ms),
             end_ms: claim.as_ref().map(|claim| claim.end_ms),
             completed_ms: completed(&token),
             worker: claim.map_or_else(String::new, |claim| claim.worker),
             rejected: rejected(&token),
             superseded: superseded.remove(&token),
-            session: cell.and_then(|cell| session(cell, token)),
+            session: entry.and_then(|entry| session(entry, token)),
         })
         .collect()
 }
 
 /// The session with which a held claim ends.
-fn session(cell: &Cell, token: Token) -> Option<TaskId> {
-    cell.session.filter(|_| cell.token == token && cell.state == CellState::Held)
+fn session(entry: &ClaimEntry, token: Token) -> Option<TaskId> {
+    entry.session.filter(|_| entry.token == token && entry.state == ClaimState::Held)
 }
 
 /// Completions that would have won were it not for a later one, of one task: the latest, as far as there is room for their results.
@@ -454,7 +455,7 @@ impl Node {
     pub(crate) fn on_read(&mut self, from: NodeId, ask: u64, (partition, at): (PartitionId, Viewstamp), id: TaskId) {
         let Some((mut known, wanted)) = self.known(partition, &id) else { return };
         known.told = self.news_for(partition, at);
-        let replica = self.partitions[&partition].register.me;
+        let replica = self.partitions[&partition].consensus.me;
         let message = PeerMessage::ReadWrite(ReadWrite::Known { ask, partition, replica, known: Box::new(known) });
         // What a reader sees must not vanish in a power failure.
         self.send_whole(from, message, wanted.into_iter().map(|wanted| (0, wanted)).collect(), true);
@@ -463,13 +464,13 @@ impl Node {
     /// What this node's replica knows of a task, and the parts that must be read from disk.
     pub(crate) fn known(&self, partition: PartitionId, id: &TaskId) -> Option<(Known, Vec<Wanted>)> {
         let replica = self.partitions.get(&partition)?;
-        let register = &replica.register;
+        let consensus = &replica.consensus;
         let (task, wanted) = replica.store.content(id).unwrap_or_default();
         let known = Known {
             task,
-            cell: register.cell(id).cloned(),
-            viewstamp: register.viewstamp,
-            at: register.cohort.version,
+            entry: consensus.claim_entry(id).cloned(),
+            viewstamp: consensus.viewstamp,
+            at: consensus.cohort.version,
             told: None,
             holes: !self.speaks_for(partition),
             lost: None,
@@ -531,7 +532,7 @@ impl Node {
     pub(crate) fn end_read(&mut self, ask: u64, seen: Seen) -> Option<(TaskId, ReadEnd)> {
         let Some(Ask::Read(read)) = self.close_ask(ask) else { return None };
         let id = read.id;
-        let may_be_known = read.gives_letter_up(&seen) && !read.silent().all(|node| self.is_declared_gone(node));
+        let may_be_known = read.gives_dead_letter_up(&seen) && !read.silent().all(|node| self.is_declared_gone(node));
         let end = match read.reader {
             Reader::Client(client, number) => {
                 let not_found = || Response::Error(Error::new(ErrorCode::NotFound, "no such task").about(id));

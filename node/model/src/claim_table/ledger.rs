@@ -48,7 +48,7 @@ pub struct Ledger {
     /// Latest completed ones, so that a repeated call gets the same answer.
     made: BTreeMap<TaskId, Stamps>,
     /// Highest id of completed or refused transactions that were evicted from memory.
-    floor: Option<TaskId>,
+    watermark: Option<TaskId>,
     /// Latest refused ones. A transaction that was reported as refused is never completed, however late it is requested again.
     #[serde(default)]
     refused: BTreeMap<TaskId, Box<Refusal>>,
@@ -77,7 +77,7 @@ impl Ledger {
 
     /// Whether an unknown transaction may have been completed or refused and then evicted.
     pub fn may_have_told(&self, id: &TaskId) -> bool {
-        self.floor.is_some_and(|floor| *id <= floor) && !self.is_told(id)
+        self.watermark.is_some_and(|watermark| *id <= watermark) && !self.is_told(id)
     }
 
     /// Whether there is room for another transaction of this size.
@@ -116,7 +116,7 @@ impl Ledger {
         self.made.insert(*id, decided.stamps.clone());
         let surplus = self.made.len() > TRANSACTIONS_DONE_MAX;
         let over = if surplus { self.made.pop_first() } else { None };
-        self.floor = self.floor.max(over.as_ref().map(|(id, _)| *id));
+        self.watermark = self.watermark.max(over.as_ref().map(|(id, _)| *id));
         Ok(Making { decided, over })
     }
 
@@ -128,7 +128,7 @@ impl Ledger {
         self.refused.insert(id, Box::new(refusal.clone()));
         let surplus = self.refused.len() > TRANSACTIONS_DONE_MAX;
         let over = if surplus { self.refused.pop_first() } else { None };
-        self.floor = self.floor.max(over.as_ref().map(|(id, _)| *id));
+        self.watermark = self.watermark.max(over.as_ref().map(|(id, _)| *id));
         Ok(over)
     }
 
@@ -139,12 +139,12 @@ impl Ledger {
 
     /// All other parts that count for the table's digest, each by itself.
     pub fn parts(&self) -> (impl Iterator<Item = Entry<'_>>, impl Iterator<Item = Remembered<'_>>, Option<TaskId>) {
-        (self.decided.iter(), self.made.iter(), self.floor)
+        (self.decided.iter(), self.made.iter(), self.watermark)
     }
 
     /// Highest id of evicted transactions.
-    pub fn floor(&self) -> Option<TaskId> {
-        self.floor
+    pub fn watermark(&self) -> Option<TaskId> {
+        self.watermark
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.decide(id(10), &locking(&[1])).unwrap();
         ledger.make(&id(10)).unwrap();
-        let bytes = rmp_serde::to_vec(&(&ledger.decided, &ledger.made, ledger.floor)).unwrap();
+        let bytes = rmp_serde::to_vec(&(&ledger.decided, &ledger.made, ledger.watermark)).unwrap();
         assert_eq!(rmp_serde::from_slice::<Ledger>(&bytes).unwrap(), ledger);
     }
 

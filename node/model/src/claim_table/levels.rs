@@ -1,26 +1,26 @@
-//! Persisted levels of token buckets (`claims/permits.rs`) in the table of a queue's coordinator partition, and since when a replica
+//! Persisted levels of token buckets (`claims/rate_tokens.rs`) in the table of a queue's coordinator partition, and since when a replica
 //! knows each.
 //!
-//! The leader of the coordinator partition writes a level whenever it gives permits, and from time to time until the bucket is
+//! The leader of the coordinator partition writes a level whenever it gives rate tokens, and from time to time until the bucket is
 //! full. Each replica notes when it applied the level, by its own monotonic clock. From then on the bucket has filled at the
 //! rate, as far as the replica can tell; a process that starts counts from its start. So a leader that begins with the level and
 //! the tokens accrued since never has more than its predecessor would have by then.
 
-use super::table::{Op, Table};
+use super::table::{ClaimTable, Op};
 use crate::viewstamp::Viewstamp;
 use norn_wire::QueueName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Millionths in a whole permit.
+/// Millionths in a whole rate token.
 pub const WHOLE: u64 = 1_000_000;
 
 /// What a bucket held when its leader wrote it down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
-    /// Millionths of permits, rounded down.
+    /// Millionths of rate tokens, rounded down.
     pub millionths: u64,
-    /// Permits given that may still have been valid.
+    /// Rate tokens given that may still have been valid.
     pub given: u64,
 }
 
@@ -42,7 +42,7 @@ impl Applied {
     }
 
     /// Notes a new table: a level written by the same operation as before keeps its time.
-    pub fn install(&mut self, before: &Table, after: &Table, now_us: u64) {
+    pub fn install(&mut self, before: &ClaimTable, after: &ClaimTable, now_us: u64) {
         let known = std::mem::take(&mut self.0);
         let is_same = |queue: &QueueName| before.levels.get(queue) == after.levels.get(queue);
         let since = |queue: &QueueName| known.get(queue).copied().filter(|_| is_same(queue)).unwrap_or(now_us);
@@ -50,7 +50,7 @@ impl Applied {
     }
 
     /// Begins with the start of the process, which knows nothing of the time before.
-    pub fn begin(&mut self, table: &Table, now_us: u64) {
+    pub fn begin(&mut self, table: &ClaimTable, now_us: u64) {
         self.0 = table.levels.keys().map(|queue| (queue.clone(), now_us)).collect();
     }
 
@@ -60,7 +60,7 @@ impl Applied {
     }
 
     /// Whether there is a time for each level, and for nothing else.
-    pub fn fits(&self, table: &Table) -> bool {
+    pub fn fits(&self, table: &ClaimTable) -> bool {
         self.0.keys().eq(table.levels.keys())
     }
 }
@@ -75,8 +75,8 @@ mod tests {
         QueueName::new("mail").expect("a name")
     }
 
-    fn table(millionths: u64, at: Viewstamp) -> Table {
-        let mut table = Table::new(Vec::new());
+    fn table(millionths: u64, at: Viewstamp) -> ClaimTable {
+        let mut table = ClaimTable::new(Vec::new());
         let level = Some(Level { millionths, given: 0 });
         table.apply(&Op::Level { queue: queue(), level }, at).expect("it fits");
         table
@@ -85,10 +85,10 @@ mod tests {
     /// Covers the log and the wire.
     #[test]
     fn a_table_is_read_as_it_was_written_with_and_without_levels() {
-        let bytes = |table: &Table| rmp_serde::to_vec(table).expect("tables always encode");
-        let (with, without) = (table(7, AT), Table::new(Vec::new()));
+        let bytes = |table: &ClaimTable| rmp_serde::to_vec(table).expect("tables always encode");
+        let (with, without) = (table(7, AT), ClaimTable::new(Vec::new()));
         for table in [&with, &without] {
-            let read: Table = rmp_serde::from_slice(&bytes(table)).expect("it was just written");
+            let read: ClaimTable = rmp_serde::from_slice(&bytes(table)).expect("it was just written");
             assert_eq!((&read, read.digest()), (table, read.digest_recomputed()));
         }
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_level_is_known_since_it_was_applied() {
         let (mut applied, first) = (Applied::default(), table(7, AT));
-        applied.install(&Table::new(Vec::new()), &first, 100);
+        applied.install(&ClaimTable::new(Vec::new()), &first, 100);
         applied.install(&first, &table(7, AT), 200);
         assert_eq!(applied.since(&queue()), Some(100), "it is the same");
         applied.install(&first, &table(7, Viewstamp { length: 6, ..AT }), 300);
@@ -109,6 +109,6 @@ mod tests {
         assert_eq!(applied.since(&queue()), Some(500));
         assert!(applied.fits(&first));
         applied.note(&Op::Level { queue: queue(), level: None }, 600);
-        assert!(applied.since(&queue()).is_none() && applied.fits(&Table::new(Vec::new())));
+        assert!(applied.since(&queue()).is_none() && applied.fits(&ClaimTable::new(Vec::new())));
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! They carry values, never computations, so that applying them is the same everywhere.
 
-use super::cell::{Cell, CellState};
+use super::entry::{ClaimEntry, ClaimState};
 use super::ledger::Decided;
 use super::levels::Level;
 use crate::cohort::Change;
-use crate::root::Operation;
+use crate::metadata::Operation;
 use crate::schedules;
 use crate::task::{Completed, Task, end_bytes};
 use crate::viewstamp::{Epoch, Viewstamp};
@@ -25,9 +25,9 @@ pub struct Ended {
     pub facts: Task,
 }
 
-/// Concurrency quota: how many claims of a queue a partition may hold.
+/// Concurrency slot quota: how many claims of a queue a partition may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quota {
+pub struct SlotQuota {
     /// Number of claims.
     pub count: u32,
     /// Epoch of the leader that requested it.
@@ -163,15 +163,15 @@ pub enum Op {
         /// Reasons of the refusal.
         refusal: Box<Refusal>,
     },
-    /// Sets the concurrency quota of a partition, for a queue whose coordinator partition this is.
+    /// Sets the concurrency slot quota of a partition, for a queue whose coordinator partition this is.
     #[serde(rename = "Q")]
-    Quota {
+    SlotQuota {
         /// Queue name.
         queue: QueueName,
-        /// Partition that gets the quota.
+        /// Partition that gets the slot quota.
         partition: PartitionId,
-        /// New quota; a count of zero removes it.
-        quota: Quota,
+        /// New slot quota; a count of zero removes it.
+        slot_quota: SlotQuota,
     },
     /// Persists the level of a queue's token bucket in its coordinator partition.
     #[serde(rename = "L")]
@@ -195,32 +195,32 @@ pub enum Op {
     Cohort(Change),
     /// Change of the cluster; in the metadata group alone.
     #[serde(rename = "M")]
-    Root(Operation),
+    Metadata(Operation),
     /// Change of the cron schedules; in the metadata group alone.
     #[serde(rename = "T")]
     Schedules(schedules::Operation),
 }
 
 impl Op {
-    /// Applies an operation that ends a single claim to its cell; false if the cell was not as expected.
-    pub fn conclude(&self, cell: &mut Cell, at: Viewstamp) -> bool {
+    /// Applies an operation that ends a single claim to its claim entry; false if the claim entry was not as expected.
+    pub fn conclude(&self, entry: &mut ClaimEntry, at: Viewstamp) -> bool {
         match self {
             Op::Release { not_before_ms, at_ms, failed, end, .. } => {
-                cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
-                cell.attempt = cell.attempt.saturating_sub(u32::from(!failed));
-                let released = CellState::Released { not_before_ms: *not_before_ms, end: end.clone() };
-                std::mem::replace(&mut cell.state, released) == CellState::Held
+                entry.expires_ms = entry.expires_ms.min(*at_ms).max(entry.granted_ms);
+                entry.attempt = entry.attempt.saturating_sub(u32::from(!failed));
+                let released = ClaimState::Released { not_before_ms: *not_before_ms, end: end.clone() };
+                std::mem::replace(&mut entry.state, released) == ClaimState::Held
             }
             Op::Kill { reason, at_ms, end, .. } => {
-                cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms, end: end.clone() };
+                entry.state = ClaimState::Dead { reason: reason.clone(), at_ms: *at_ms, end: end.clone() };
                 true
             }
             Op::Seal { token, completed, .. } => {
                 // A claim's completion becomes a fact only once this is committed.
-                cell.renewed = at;
-                let sealed = CellState::Sealed { completed: completed.clone() };
-                let before = std::mem::replace(&mut cell.state, sealed);
-                token.needs_seal() && matches!(before, CellState::Held | CellState::Released { .. })
+                entry.renewed = at;
+                let sealed = ClaimState::Sealed { completed: completed.clone() };
+                let before = std::mem::replace(&mut entry.state, sealed);
+                token.needs_seal() && matches!(before, ClaimState::Held | ClaimState::Released { .. })
             }
             _ => false,
         }
@@ -241,7 +241,7 @@ impl Op {
             Op::Kill { reason, end, .. } => reason.len() + end.as_deref().map_or(0, end_bytes) + ITEM_BYTES,
             Op::Release { end, .. } => end.as_deref().map_or(0, end_bytes) + ITEM_BYTES,
             Op::Seal { completed, .. } => completed.size_bytes() + ITEM_BYTES,
-            Op::Root(Operation::Layout(layout)) => {
+            Op::Metadata(Operation::Layout(layout)) => {
                 layout.lists.iter().map(|list| 2 * list.len()).sum::<usize>() + ITEM_BYTES
             }
             Op::Schedules(operation) => operation.size_bytes(),
@@ -249,9 +249,9 @@ impl Op {
             | Op::Clear { .. }
             | Op::Forgotten
             | Op::Cohort(_)
-            | Op::Root(_)
+            | Op::Metadata(_)
             | Op::Level { .. }
-            | Op::Quota { .. } => ITEM_BYTES,
+            | Op::SlotQuota { .. } => ITEM_BYTES,
         }
     }
 }
@@ -295,13 +295,13 @@ mod tests {
             assert_eq!(rmp_serde::from_slice::<PastClaim>(&bytes).expect("it was just written"), past);
             assert_eq!(usize::from(bytes[0] & 0xf), 3 + more, "an array of so many fields");
             for state in [
-                CellState::Released { not_before_ms: 1, end: end.clone() },
-                CellState::Dead { reason: "no".into(), at_ms: 1, end },
+                ClaimState::Released { not_before_ms: 1, end: end.clone() },
+                ClaimState::Dead { reason: "no".into(), at_ms: 1, end },
             ]
             .iter()
             {
                 let bytes = rmp_serde::to_vec(state).expect("states always encode");
-                assert_eq!(rmp_serde::from_slice::<CellState>(&bytes).expect("it was just written"), *state);
+                assert_eq!(rmp_serde::from_slice::<ClaimState>(&bytes).expect("it was just written"), *state);
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Claim table of one partition: the state that its operations build, one after the other.
 //!
-//! The leader decides whether an operation is allowed before it appends it; [`Table::apply`] only checks that it still fits.
+//! The leader decides whether an operation is allowed before it appends it; [`ClaimTable::apply`] only checks that it still fits.
 
-pub use super::cell::{Cell, CellState};
+pub use super::entry::{ClaimEntry, ClaimState};
 use super::ledger::{Decided, Ledger, Making};
 use super::levels::{Level, Written};
-pub use super::operation::{Ended, Op, Quota};
+pub use super::operation::{Ended, Op, SlotQuota};
 use crate::cohort::{Change, Cohort};
-use crate::root::{Operation, Root};
+use crate::metadata::{Metadata, Operation};
 use crate::schedules;
 use crate::schedules::Schedules;
 use crate::task::PastClaim;
@@ -33,11 +33,11 @@ pub struct Misfit {
 
 /// Content of a partition's consistent state at one viewstamp.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Table {
+pub struct ClaimTable {
     /// Members at genesis, sorted.
     pub founders: Vec<ReplicaId>,
     /// Claims of tasks that have not ended.
-    pub cells: BTreeMap<TaskId, Cell>,
+    pub entries: BTreeMap<TaskId, ClaimEntry>,
     /// Endings that a majority is not yet known to have on disk, by the operation that dropped their claims.
     pub out: BTreeMap<Viewstamp, Vec<Ended>>,
     /// Sum of the hashes of all other content, updated by every change.
@@ -50,16 +50,16 @@ pub struct Table {
     pub cohort: Option<Box<Cohort>>,
     /// Members and settings of the cluster: only in the table of the metadata group, unless that table is blank.
     #[serde(default)]
-    pub root: Option<Box<Root>>,
-    /// Cron schedules of the cluster: beside `root`, once any schedule was set.
+    pub metadata: Option<Box<Metadata>>,
+    /// Cron schedules of the cluster: beside `metadata`, once any schedule was set.
     #[serde(default)]
     pub schedules: Option<Box<Schedules>>,
     /// Tasks with reserved unique keys that may not be facts yet.
     #[serde(default)]
     pub reserved: BTreeMap<TaskId, Arc<Spec>>,
-    /// Concurrency quotas of each partition, for limited queues whose coordinator partition this is.
+    /// Concurrency slot quotas of each partition, for limited queues whose coordinator partition this is.
     #[serde(default)]
-    pub quotas: BTreeMap<QueueName, BTreeMap<PartitionId, Quota>>,
+    pub slot_quotas: BTreeMap<QueueName, BTreeMap<PartitionId, SlotQuota>>,
     /// Transaction log.
     #[serde(default)]
     pub ledger: Ledger,
@@ -74,7 +74,7 @@ pub struct Forgetting {
     /// Number of `Forget` operations so far; only ever grows.
     pub count: u64,
     /// Garbage-collection watermark: highest id ever forgotten. An unknown task up to it may be a forgotten one. Only ever grows.
-    pub floor: Option<TaskId>,
+    pub watermark: Option<TaskId>,
     /// Tasks that the last `Forget` names, until every member has forgotten them; in order.
     pub ids: Vec<TaskId>,
     /// Viewstamp of that operation.
@@ -103,27 +103,27 @@ fn digest_of_schedule(schedules: &Schedules, name: &str) -> u128 {
     schedules.entries().get(name).map_or(0, |standing| hash(6, &(name, standing)))
 }
 
-fn digest_of_floor(floor: Option<TaskId>) -> u128 {
-    floor.map_or(0, |floor| hash(12, &floor))
+fn digest_of_watermark(watermark: Option<TaskId>) -> u128 {
+    watermark.map_or(0, |watermark| hash(12, &watermark))
 }
 
-fn digest_of_root(root: Option<&Root>) -> u128 {
-    root.map_or(0, |root| hash(5, root))
+fn digest_of_metadata(metadata: Option<&Metadata>) -> u128 {
+    metadata.map_or(0, |metadata| hash(5, metadata))
 }
 
-impl Table {
+impl ClaimTable {
     /// Returns the table of a new partition.
-    pub fn new(mut founders: Vec<ReplicaId>) -> Table {
+    pub fn new(mut founders: Vec<ReplicaId>) -> ClaimTable {
         founders.sort_unstable();
         let digest = hash(0, &founders);
-        Table { founders, digest, ..Table::default() }
+        ClaimTable { founders, digest, ..ClaimTable::default() }
     }
 
     /// Founds a cluster in the table of its metadata group.
-    pub fn begin_root(&mut self, root: Root) {
-        assert!(self.root.is_none() && self.cohort.is_none(), "a cluster is founded once");
-        self.digest = self.digest.wrapping_add(digest_of_root(Some(&root)));
-        self.root = Some(Box::new(root));
+    pub fn begin_metadata(&mut self, metadata: Metadata) {
+        assert!(self.metadata.is_none() && self.cohort.is_none(), "a cluster is founded once");
+        self.digest = self.digest.wrapping_add(digest_of_metadata(Some(&metadata)));
+        self.metadata = Some(Box::new(metadata));
     }
 
     /// Returns the incrementally updated digest.
@@ -133,29 +133,31 @@ impl Table {
 
     /// Computes the digest from scratch.
     pub fn digest_recomputed(&self) -> u128 {
-        let cells = self.cells.iter().map(|(id, cell)| hash(1, &(id, cell)));
+        let entries = self.entries.iter().map(|(id, entry)| hash(1, &(id, entry)));
         let out = self.out.iter().map(|entry| hash(2, &entry));
-        let once = [self.forgetting.digest(), digest_of(self.cohort.as_deref()), digest_of_root(self.root.as_deref())];
+        let once =
+            [self.forgetting.digest(), digest_of(self.cohort.as_deref()), digest_of_metadata(self.metadata.as_deref())];
         let schedules = self.schedules.iter().flat_map(|schedules| {
             let entries = schedules.entries().keys().map(|name| digest_of_schedule(schedules, name));
             entries.chain([hash(7, &schedules.ever_set())])
         });
         let reserved = self.reserved.iter().map(|entry| hash(8, &entry));
-        let quotas = self.quotas.iter().flat_map(|(queue, quotas)| {
-            quotas.iter().map(move |(partition, quota)| hash(9, &(queue, partition, quota)))
+        let slot_quotas = self.slot_quotas.iter().flat_map(|(queue, slot_quotas)| {
+            slot_quotas.iter().map(move |(partition, slot_quota)| hash(9, &(queue, partition, slot_quota)))
         });
-        let (decided, made, floor) = self.ledger.parts();
+        let (decided, made, watermark) = self.ledger.parts();
         let transactions = decided.map(|entry| hash(10, &entry)).chain(made.map(|entry| hash(11, &entry)));
         let refused = self.ledger.refused().map(|entry| hash(13, &entry));
-        let transactions = transactions.chain(refused).chain([digest_of_floor(floor)]);
+        let transactions = transactions.chain(refused).chain([digest_of_watermark(watermark)]);
         let levels = self.levels.iter().map(|entry| hash(14, &entry));
-        let all = cells.chain(out).chain(once).chain(schedules).chain(reserved).chain(quotas).chain(transactions);
+        let all =
+            entries.chain(out).chain(once).chain(schedules).chain(reserved).chain(slot_quotas).chain(transactions);
         all.chain(levels).fold(hash(0, &self.founders), u128::wrapping_add)
     }
 
     fn set_forgetting(&mut self, forgetting: Forgetting) {
         assert!(forgetting.count >= self.forgetting.count, "what was forgotten counts no more");
-        assert!(forgetting.floor >= self.forgetting.floor, "the watermark of forgotten tasks goes back");
+        assert!(forgetting.watermark >= self.forgetting.watermark, "the watermark of forgotten tasks goes back");
         self.digest = self.digest.wrapping_sub(self.forgetting.digest()).wrapping_add(forgetting.digest());
         self.forgetting = forgetting;
     }
@@ -176,7 +178,7 @@ impl Table {
 
     /// Drops the entries of ended tasks and exports their endings.
     fn export(&mut self, items: &[Ended], at: Viewstamp) {
-        items.iter().for_each(|item| self.set_cell(item.id, None));
+        items.iter().for_each(|item| self.set_entry(item.id, None));
         self.digest = self.digest.wrapping_add(hash(2, &(&at, items)));
         let twice = self.out.insert(at, items.to_vec());
         assert!(twice.is_none(), "a viewstamp names one operation");
@@ -195,24 +197,26 @@ impl Table {
     /// Changes a rate or concurrency limit of a queue.
     fn set_limit(&mut self, op: &Op, at: Viewstamp) {
         match op {
-            Op::Quota { queue, partition, quota } => self.set_quota(queue, *partition, *quota),
+            Op::SlotQuota { queue, partition, slot_quota } => self.set_slot_quota(queue, *partition, *slot_quota),
             Op::Level { queue, level } => self.set_level(queue, *level, at),
             _ => {}
         }
     }
 
-    fn set_quota(&mut self, queue: &QueueName, partition: PartitionId, quota: Quota) {
-        let quotas = self.quotas.entry(queue.clone()).or_default();
-        let before = quotas.remove(&partition);
-        if quota.count > 0 {
-            quotas.insert(partition, quota);
+    fn set_slot_quota(&mut self, queue: &QueueName, partition: PartitionId, slot_quota: SlotQuota) {
+        let slot_quotas = self.slot_quotas.entry(queue.clone()).or_default();
+        let before = slot_quotas.remove(&partition);
+        if slot_quota.count > 0 {
+            slot_quotas.insert(partition, slot_quota);
         }
-        let over = quotas.is_empty();
-        let digest = |quota: Option<Quota>| quota.map_or(0, |quota| hash(9, &(queue, &partition, &quota)));
-        let after = Some(quota).filter(|quota| quota.count > 0);
+        let over = slot_quotas.is_empty();
+        let digest = |slot_quota: Option<SlotQuota>| {
+            slot_quota.map_or(0, |slot_quota| hash(9, &(queue, &partition, &slot_quota)))
+        };
+        let after = Some(slot_quota).filter(|slot_quota| slot_quota.count > 0);
         self.digest = self.digest.wrapping_sub(digest(before)).wrapping_add(digest(after));
         if over {
-            self.quotas.remove(queue);
+            self.slot_quotas.remove(queue);
         }
     }
 
@@ -234,36 +238,38 @@ impl Table {
 
     /// Completes a transaction; returns the tasks whose claims end.
     fn make(&mut self, id: TaskId) -> Result<Vec<TaskId>, &'static str> {
-        let before = digest_of_floor(self.ledger.floor());
+        let before = digest_of_watermark(self.ledger.watermark());
         let Making { decided, over } = self.ledger.make(&id)?;
         let over = over.map_or(0, |(id, stamps)| hash(11, &(&id, &stamps)));
         let gone = before.wrapping_add(over).wrapping_add(hash(10, &(&id, &decided)));
-        let come = digest_of_floor(self.ledger.floor()).wrapping_add(hash(11, &(&id, &decided.stamps)));
+        let come = digest_of_watermark(self.ledger.watermark()).wrapping_add(hash(11, &(&id, &decided.stamps)));
         self.digest = self.digest.wrapping_sub(gone).wrapping_add(come);
         let mut freed = Vec::new();
         for (task, token, not_before_ms) in &decided.freed {
-            let Some(mut cell) = self.cells.get(task).filter(|cell| cell.token == *token).cloned() else { continue };
-            match cell.state.clone() {
+            let Some(mut entry) = self.entries.get(task).filter(|entry| entry.token == *token).cloned() else {
+                continue;
+            };
+            match entry.state.clone() {
                 // A claim given back is no attempt.
-                CellState::Held => {
-                    cell.attempt = cell.attempt.saturating_sub(1);
-                    cell.state = CellState::Released { not_before_ms: *not_before_ms, end: decided.end.clone() };
+                ClaimState::Held => {
+                    entry.attempt = entry.attempt.saturating_sub(1);
+                    entry.state = ClaimState::Released { not_before_ms: *not_before_ms, end: decided.end.clone() };
                 }
-                CellState::Released { end, .. } => {
-                    cell.state = CellState::Released { not_before_ms: *not_before_ms, end };
+                ClaimState::Released { end, .. } => {
+                    entry.state = ClaimState::Released { not_before_ms: *not_before_ms, end };
                 }
-                CellState::Void | CellState::Dead { .. } | CellState::Sealed { .. } => continue,
+                ClaimState::Void | ClaimState::Dead { .. } | ClaimState::Sealed { .. } => continue,
             }
-            self.set_cell(*task, Some(cell));
+            self.set_entry(*task, Some(entry));
             freed.push(*task);
         }
         Ok(freed)
     }
 
     fn refuse(&mut self, id: TaskId, refusal: &Refusal) -> Result<(), &'static str> {
-        let before = digest_of_floor(self.ledger.floor());
+        let before = digest_of_watermark(self.ledger.watermark());
         let over = self.ledger.refuse(id, refusal)?.map_or(0, |over| hash(13, &over));
-        let come = digest_of_floor(self.ledger.floor()).wrapping_add(hash(13, &(&id, refusal)));
+        let come = digest_of_watermark(self.ledger.watermark()).wrapping_add(hash(13, &(&id, refusal)));
         self.digest = self.digest.wrapping_sub(before.wrapping_add(over)).wrapping_add(come);
         Ok(())
     }
@@ -289,17 +295,17 @@ impl Table {
     }
 
     /// Changes the metadata group's state.
-    fn change_root(&mut self, operation: &Operation) -> Result<(), &'static str> {
-        let root = self.root.as_mut().ok_or("only the root knows the cluster")?;
-        let before = digest_of_root(Some(root));
-        root.apply(operation).map_err(|_| "the cluster is not as it takes for granted")?;
-        self.digest = self.digest.wrapping_sub(before).wrapping_add(digest_of_root(Some(root)));
+    fn change_metadata(&mut self, operation: &Operation) -> Result<(), &'static str> {
+        let metadata = self.metadata.as_mut().ok_or("only the root knows the cluster")?;
+        let before = digest_of_metadata(Some(metadata));
+        metadata.apply(operation).map_err(|_| "the cluster is not as it takes for granted")?;
+        self.digest = self.digest.wrapping_sub(before).wrapping_add(digest_of_metadata(Some(metadata)));
         Ok(())
     }
 
     /// Changes the cron schedules of the cluster.
     fn change_schedules(&mut self, operation: &schedules::Operation) -> Result<(), &'static str> {
-        if self.root.is_none() {
+        if self.metadata.is_none() {
             return Err("only the root knows schedules");
         }
         let names = operation.names();
@@ -326,28 +332,28 @@ impl Table {
         if !ids.is_sorted_by(|one, next| one < next) {
             return Err(misfit(last, "what it forgets is not in order"));
         }
-        if let Some(id) = ids.iter().find(|id| self.cells.contains_key(id)) {
+        if let Some(id) = ids.iter().find(|id| self.entries.contains_key(id)) {
             return Err(misfit(id, "a task with a claim is forgotten"));
         }
-        let floor = self.forgetting.floor.max(Some(*last));
-        self.set_forgetting(Forgetting { count: self.forgetting.count + 1, floor, ids: ids.to_vec(), at });
+        let watermark = self.forgetting.watermark.max(Some(*last));
+        self.set_forgetting(Forgetting { count: self.forgetting.count + 1, watermark, ids: ids.to_vec(), at });
         Ok(())
     }
 
-    fn set_cell(&mut self, id: TaskId, cell: Option<Cell>) {
-        if let Some(cell) = &cell {
-            self.digest = self.digest.wrapping_add(hash(1, &(&id, cell)));
+    fn set_entry(&mut self, id: TaskId, entry: Option<ClaimEntry>) {
+        if let Some(entry) = &entry {
+            self.digest = self.digest.wrapping_add(hash(1, &(&id, entry)));
         }
-        let before = match cell {
-            Some(cell) => self.cells.insert(id, cell),
-            None => self.cells.remove(&id),
+        let before = match entry {
+            Some(entry) => self.entries.insert(id, entry),
+            None => self.entries.remove(&id),
         };
         if let Some(before) = before {
             self.digest = self.digest.wrapping_sub(hash(1, &(&id, &before)));
         }
     }
 
-    /// Applies the operation that leads to viewstamp `at`; returns the tasks whose cells changed. After an error the table is of
+    /// Applies the operation that leads to viewstamp `at`; returns the tasks whose claim entries changed. After an error the table is of
     /// no further use.
     pub fn apply(&mut self, op: &Op, at: Viewstamp) -> Result<Vec<TaskId>, Misfit> {
         let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
@@ -357,33 +363,33 @@ impl Table {
                 for (id, number) in items {
                     let token = Token { epoch: at.epoch, number: *number };
                     let past = self.past(id, *lapsed);
-                    let cell = self.granted(id, token, at, (*claim, worker, *lease_ms, *granted_ms));
-                    let cell = cell.map_err(|why| misfit(id, why))?;
-                    self.set_cell(*id, Some(Cell { session: *session, past, ..cell }));
+                    let entry = self.granted(id, token, at, (*claim, worker, *lease_ms, *granted_ms));
+                    let entry = entry.map_err(|why| misfit(id, why))?;
+                    self.set_entry(*id, Some(ClaimEntry { session: *session, past, ..entry }));
                 }
                 Ok(items.iter().map(|(id, _)| *id).collect())
             }
             Op::Renew { items } => {
                 for (id, token, lease_ms, expires_ms) in items {
-                    self.change(id, *token, |cell| {
-                        cell.renewed = at;
-                        cell.lease_ms = cell.lease_ms.max(*lease_ms);
-                        cell.expires_ms = cell.expires_ms.max(*expires_ms);
-                        cell.state == CellState::Held
+                    self.change(id, *token, |entry| {
+                        entry.renewed = at;
+                        entry.lease_ms = entry.lease_ms.max(*lease_ms);
+                        entry.expires_ms = entry.expires_ms.max(*expires_ms);
+                        entry.state == ClaimState::Held
                     })
                     .map_err(|why| misfit(id, why))?;
                 }
                 Ok(items.iter().map(|(id, ..)| *id).collect())
             }
             Op::Release { id, token, .. } | Op::Kill { id, token, .. } | Op::Seal { id, token, .. } => {
-                self.change(id, *token, |cell| op.conclude(cell, at)).map_err(|why| misfit(id, why))?;
+                self.change(id, *token, |entry| op.conclude(entry, at)).map_err(|why| misfit(id, why))?;
                 Ok(vec![*id])
             }
             Op::Void { items } => {
                 for (id, token) in items {
-                    self.change(id, *token, |cell| {
-                        cell.attempt = cell.attempt.saturating_sub(1);
-                        std::mem::replace(&mut cell.state, CellState::Void) == CellState::Held
+                    self.change(id, *token, |entry| {
+                        entry.attempt = entry.attempt.saturating_sub(1);
+                        std::mem::replace(&mut entry.state, ClaimState::Void) == ClaimState::Held
                     })
                     .map_err(|why| misfit(id, why))?;
                 }
@@ -401,7 +407,7 @@ impl Table {
             Op::Decide { id, decided } => self.decide(*id, decided).map_or_else(|why| Err(misfit(id, why)), nothing),
             Op::Made { id } => self.make(*id).map_err(|why| misfit(id, why)),
             Op::Refuse { id, refusal } => self.refuse(*id, refusal).map_or_else(|why| Err(misfit(id, why)), nothing),
-            Op::Quota { .. } | Op::Level { .. } => {
+            Op::SlotQuota { .. } | Op::Level { .. } => {
                 self.set_limit(op, at);
                 Ok(Vec::new())
             }
@@ -410,8 +416,8 @@ impl Table {
                 self.change_cohort(change, at).map_err(|why| misfit(&TaskId::MIN, why))?;
                 Ok(Vec::new())
             }
-            Op::Root(operation) => {
-                self.change_root(operation).map_err(|why| misfit(&TaskId::MIN, why))?;
+            Op::Metadata(operation) => {
+                self.change_metadata(operation).map_err(|why| misfit(&TaskId::MIN, why))?;
                 Ok(Vec::new())
             }
             Op::Schedules(operation) => {
@@ -434,20 +440,20 @@ impl Table {
 
     /// Returns the claim history before a grant; with `lapsed`, a held claim is recorded as expired.
     fn past(&self, id: &TaskId, lapsed: bool) -> Vec<(Token, PastClaim)> {
-        let Some(before) = self.cells.get(id) else { return Vec::new() };
-        let held = lapsed && before.state == CellState::Held;
+        let Some(before) = self.entries.get(id) else { return Vec::new() };
+        let held = lapsed && before.state == ClaimState::Held;
         before.history_with(held.then(|| before.expired()))
     }
 
-    /// Returns the cell after a grant, without its history.
+    /// Returns the claim entry after a grant, without its history.
     fn granted(
         &self,
         id: &TaskId,
         token: Token,
         at: Viewstamp,
         (claim, worker, lease_ms, granted_ms): (ClaimId, &Arc<str>, u64, u64),
-    ) -> Result<Cell, &'static str> {
-        let attempt = match self.cells.get(id) {
+    ) -> Result<ClaimEntry, &'static str> {
+        let attempt = match self.entries.get(id) {
             None => 0,
             Some(before) => {
                 if token <= before.token {
@@ -462,7 +468,7 @@ impl Table {
                 before.attempt
             }
         };
-        Ok(Cell {
+        Ok(ClaimEntry {
             token,
             renewed: at,
             attempt: attempt + 1,
@@ -471,22 +477,27 @@ impl Table {
             lease_ms,
             granted_ms,
             expires_ms: granted_ms.saturating_add(lease_ms),
-            state: CellState::Held,
+            state: ClaimState::Held,
             past: Vec::new(),
             session: None,
         })
     }
 
-    /// Changes the cell under its current token; `apply` returns whether the cell was as expected.
-    fn change(&mut self, id: &TaskId, token: Token, apply: impl FnOnce(&mut Cell) -> bool) -> Result<(), &'static str> {
-        let Some(mut cell) = self.cells.get(id).cloned() else { return Err("there is no claim") };
-        if cell.token != token {
+    /// Changes the claim entry under its current token; `apply` returns whether the claim entry was as expected.
+    fn change(
+        &mut self,
+        id: &TaskId,
+        token: Token,
+        apply: impl FnOnce(&mut ClaimEntry) -> bool,
+    ) -> Result<(), &'static str> {
+        let Some(mut entry) = self.entries.get(id).cloned() else { return Err("there is no claim") };
+        if entry.token != token {
             return Err("the claim has another token");
         }
-        if !apply(&mut cell) {
+        if !apply(&mut entry) {
             return Err("the claim is not held");
         }
-        self.set_cell(*id, Some(cell));
+        self.set_entry(*id, Some(entry));
         Ok(())
     }
 
@@ -495,30 +506,31 @@ impl Table {
     pub fn shorten(&mut self, op: &Op) {
         let Op::Renew { items } = op else { return };
         for (id, _, lease_ms, expires_ms) in items {
-            if let Some(mut cell) = self.cells.get(id).cloned() {
-                (cell.lease_ms, cell.expires_ms) = (*lease_ms, *expires_ms);
-                self.set_cell(*id, Some(cell));
+            if let Some(mut entry) = self.entries.get(id).cloned() {
+                (entry.lease_ms, entry.expires_ms) = (*lease_ms, *expires_ms);
+                self.set_entry(*id, Some(entry));
             }
         }
     }
 
     /// Mutant: a candidate that takes over a newer table and keeps claims of its own beside it.
     #[cfg(feature = "mutants")]
-    pub fn united(&self, newer: &Arc<Table>, config: &crate::config::Config) -> Arc<Table> {
+    pub fn united(&self, newer: &Arc<ClaimTable>, config: &crate::config::Config) -> Arc<ClaimTable> {
         if !config.has(crate::config::Mutant::UnionOfClaims) {
             return newer.clone();
         }
         let mut united = newer.as_ref().clone();
-        let kept = |(id, cell): &(&TaskId, &Cell)| newer.cells.get(id).is_none_or(|other| other.token < cell.token);
-        for (id, cell) in self.cells.iter().filter(kept) {
-            united.set_cell(*id, Some(cell.clone()));
+        let kept =
+            |(id, entry): &(&TaskId, &ClaimEntry)| newer.entries.get(id).is_none_or(|other| other.token < entry.token);
+        for (id, entry) in self.entries.iter().filter(kept) {
+            united.set_entry(*id, Some(entry.clone()));
         }
         Arc::new(united)
     }
 
     /// Highest epoch named by any token or viewstamp of a claim; never above the table's own.
     pub fn epoch_max(&self) -> Epoch {
-        self.cells.values().map(|cell| cell.token.epoch.max(cell.renewed.epoch)).max().unwrap_or(0)
+        self.entries.values().map(|entry| entry.token.epoch.max(entry.renewed.epoch)).max().unwrap_or(0)
     }
 }
 
@@ -548,7 +560,7 @@ mod tests {
 
     #[test]
     fn the_digest_is_kept_by_every_change() {
-        let mut table = Table::new(Vec::new());
+        let mut table = ClaimTable::new(Vec::new());
         let token = Token { epoch: 1, number: 1 };
         let queue = QueueName::new("mail").expect("a name");
         let drop = Op::Drop { items: vec![Ended { id: ID, facts: Task::default() }] };
@@ -568,14 +580,14 @@ mod tests {
             table.apply(op, at(length)).unwrap();
             assert_eq!(table.digest(), table.digest_recomputed(), "after {op:?}");
         }
-        assert_eq!(table, Table::new(Vec::new()));
+        assert_eq!(table, ClaimTable::new(Vec::new()));
     }
 
     #[test]
     fn one_forgetting_ends_before_the_next_begins_and_the_floor_only_rises() {
         let id = |time_ms| TaskId::new(time_ms, 0, 1, 2);
         let forget = |times: &[u64]| Op::Forget { ids: times.iter().map(|time_ms| id(*time_ms)).collect() };
-        let mut table = Table::new(Vec::new());
+        let mut table = ClaimTable::new(Vec::new());
         assert!(table.clone().apply(&Op::Forgotten, at(1)).is_err());
         assert!(table.clone().apply(&forget(&[]), at(1)).is_err());
         assert!(table.clone().apply(&forget(&[7, 5]), at(1)).is_err());
@@ -584,7 +596,7 @@ mod tests {
         table.apply(&Op::Forgotten, at(2)).unwrap();
         table.apply(&forget(&[6]), at(3)).unwrap();
         let forgetting = &table.forgetting;
-        assert_eq!((forgetting.count, forgetting.floor, forgetting.at), (2, Some(id(7)), at(3)));
+        assert_eq!((forgetting.count, forgetting.watermark, forgetting.at), (2, Some(id(7)), at(3)));
         assert_eq!(table.digest(), table.digest_recomputed());
         table.apply(&Op::Forgotten, at(4)).unwrap();
         table.apply(&grant(ID, 1), at(5)).unwrap();
@@ -594,17 +606,17 @@ mod tests {
     // S36
     #[test]
     fn a_renewal_never_shortens() {
-        let mut table = Table::new(Vec::new());
+        let mut table = ClaimTable::new(Vec::new());
         table.apply(&grant(ID, 1), at(1)).unwrap();
         let token = Token { epoch: 1, number: 1 };
         table.apply(&Op::Renew { items: vec![(ID, token, 100, 5_100)] }, at(2)).unwrap();
-        assert_eq!((table.cells[&ID].lease_ms, table.cells[&ID].expires_ms), (1_000, 6_000));
+        assert_eq!((table.entries[&ID].lease_ms, table.entries[&ID].expires_ms), (1_000, 6_000));
     }
 
     // S19
     #[test]
     fn tokens_of_a_task_grow() {
-        let mut table = Table::new(Vec::new());
+        let mut table = ClaimTable::new(Vec::new());
         table.apply(&grant(ID, 2), at(1)).unwrap();
         assert!(table.clone().apply(&grant(ID, 2), at(2)).is_err());
         assert!(table.clone().apply(&grant(ID, 1), at(2)).is_err());
@@ -613,14 +625,14 @@ mod tests {
 
     #[test]
     fn history_is_bounded_and_leaves_out_what_nobody_was_told() {
-        let mut table = Table::new(Vec::new());
+        let mut table = ClaimTable::new(Vec::new());
         for number in 1..=100 {
             table.apply(&grant(ID, number), at(number)).unwrap();
         }
-        assert_eq!(table.cells[&ID].history().len(), PAST_CLAIMS_MAX);
-        assert_eq!(table.cells[&ID].attempt, 100);
+        assert_eq!(table.entries[&ID].history().len(), PAST_CLAIMS_MAX);
+        assert_eq!(table.entries[&ID].attempt, 100);
         table.apply(&Op::Void { items: vec![(ID, Token { epoch: 1, number: 100 })] }, at(101)).unwrap();
-        assert_eq!(table.cells[&ID].history().last().unwrap().0.number, 99);
-        assert_eq!(table.cells[&ID].attempt, 99);
+        assert_eq!(table.entries[&ID].history().last().unwrap().0.number, 99);
+        assert_eq!(table.entries[&ID].attempt, 99);
     }
 }

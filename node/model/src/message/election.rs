@@ -2,7 +2,7 @@
 
 use super::LogWord;
 use super::kinds::{Check, Class, Properties, of};
-use crate::claim_table::table::Table;
+use crate::claim_table::table::ClaimTable;
 use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::{NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub enum Election {
     Fetch { partition: PartitionId, viewstamp: Viewstamp },
     /// Answer to `Fetch`.
     #[serde(rename = "st")]
-    State { partition: PartitionId, viewstamp: Viewstamp, table: Arc<Table> },
+    State { partition: PartitionId, viewstamp: Viewstamp, table: Arc<ClaimTable> },
     /// Leadership transfer: the receiver has caught up and campaigns now.
     #[serde(rename = "tr")]
     Transfer { partition: PartitionId, epoch: Epoch },

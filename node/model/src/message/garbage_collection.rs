@@ -2,7 +2,7 @@
 
 use super::LogWord;
 use super::kinds::{Check, Class, Properties, of};
-use crate::task::{Digest, Tomb};
+use crate::task::{Digest, Tombstone};
 use crate::viewstamp::{Epoch, ReplicaId};
 use norn_wire::{PartitionId, TaskId};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub enum GarbageCollection {
     /// Replaces tasks by these tombstones. With a number: asks the receiver to report to the sender, a leader, once it has all of
     /// them.
     #[serde(rename = "ft")]
-    Tombs { partition: PartitionId, epoch: Epoch, number: u64, items: Arc<Vec<(TaskId, Tomb)>> },
+    Tombs { partition: PartitionId, epoch: Epoch, number: u64, items: Arc<Vec<(TaskId, Tombstone)>> },
     /// Answer to `Tombs`: all of them are on disk.
     #[serde(rename = "fb")]
     Buried { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId, log: LogWord },

@@ -78,8 +78,8 @@ impl PeerMessage {
         properties.partition.filter(|_| properties.check == Check::Promise)
     }
 
-    /// Number of a request that takes something for the process that asks: claims, permits, longer leases, changes of the cluster. A copy
-    /// may arrive arbitrarily late, and once the asking process has ended no client waits for the answer. Requests that give something
+    /// Number of a request that takes something for the process that asks: claims, rate tokens, longer leases, changes of the cluster. A
+    /// copy may arrive arbitrarily late, and once the asking process has ended no client waits for the answer. Requests that give something
     /// back stay valid then.
     pub fn takes(&self) -> Option<u64> {
         match self.properties().check {

@@ -1,6 +1,6 @@
 //! Answer of a replica to the coordinator of a read.
 
-use crate::claim_table::table::Cell;
+use crate::claim_table::table::ClaimEntry;
 use crate::cohort::Told;
 use crate::task::{LostBytes, Task};
 use crate::viewstamp::Viewstamp;
@@ -15,7 +15,7 @@ pub struct Known {
     /// Facts.
     pub task: Task,
     /// The claim-table entry of the task.
-    pub cell: Option<Cell>,
+    pub entry: Option<ClaimEntry>,
     /// Viewstamp of that table.
     pub viewstamp: Viewstamp,
     /// Version of its cohort.
@@ -85,7 +85,7 @@ mod tests {
             let result = whole.blobs().last().map(|(slot, blob)| (slot, blob.hash(), blob.len() as u32));
             task.mark_lost(&[result.expect("there is one")]);
             let (viewstamp, at) = (Viewstamp::default(), Viewstamp::default());
-            let mut known = Known { task, cell: None, viewstamp, at, told: None, holes, lost: None };
+            let mut known = Known { task, entry: None, viewstamp, at, told: None, holes, lost: None };
             known.lose(None);
             let replica = ReplicaId { node: NodeId(1), incarnation: 1 };
             let message = PeerMessage::ReadWrite(ReadWrite::Known {

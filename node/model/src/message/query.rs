@@ -27,7 +27,7 @@ pub struct PartitionCounts {
     pub queues: Vec<(QueueName, StateCounts)>,
     /// Milliseconds until the rate of a queue allows a claim, by the leader of its coordinator partition, which this is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub permits: Vec<(QueueName, u64)>,
+    pub rate_tokens: Vec<(QueueName, u64)>,
 }
 
 /// Position in a node's change feed.

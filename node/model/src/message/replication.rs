@@ -2,7 +2,7 @@
 
 use super::LogWord;
 use super::kinds::{Check, Class, Properties, of};
-use crate::claim_table::table::{Op, Table};
+use crate::claim_table::table::{ClaimTable, Op};
 use crate::replica::DoneFlag;
 use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use crate::wound::Wound;
@@ -19,13 +19,13 @@ pub enum Replication {
         partition: PartitionId,
         epoch: Epoch,
         base: Viewstamp,
-        table: Option<Arc<Table>>,
+        table: Option<Arc<ClaimTable>>,
         #[serde(with = "serde_bytes")]
         digest: [u8; 16],
     },
     /// The table at a later viewstamp, for a follower behind the kept operations.
     #[serde(rename = "sn")]
-    Snapshot { partition: PartitionId, viewstamp: Viewstamp, table: Arc<Table>, commit: u64 },
+    Snapshot { partition: PartitionId, viewstamp: Viewstamp, table: Arc<ClaimTable>, commit: u64 },
     /// Appends operations from number `first` on.
     #[serde(rename = "op")]
     Ops {

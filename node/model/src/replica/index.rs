@@ -1,8 +1,8 @@
 //! Index of a partition: the claimable tasks by queue, and what else is derived from classes. Every change maintains it, so a claim never
 //! scans tasks.
 
-use super::lines::{LineKey, Lines, Served};
-use super::turn::{Moved, Turn};
+use super::fair_queues::{FairKey, FairQueues, Served};
+use super::key_order::{KeyOrder, Moved};
 use norn_wire::membership::KeyConcurrency;
 use norn_wire::{QueueName, State, TaskId};
 use std::cmp::Reverse;
@@ -180,11 +180,11 @@ pub struct Index {
     ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
     orphans: usize,
     /// By queue and by the hash of the key.
-    turns: BTreeMap<(QueueName, NonZeroU64), Turn>,
+    key_orders: BTreeMap<(QueueName, NonZeroU64), KeyOrder>,
     /// Limits of held tasks per key, for queues where that is not the default.
     limits: BTreeMap<QueueName, KeyConcurrency>,
     /// At a leader: lines of queues with fair queueing.
-    lines: BTreeMap<QueueName, Lines>,
+    fair_queues: BTreeMap<QueueName, FairQueues>,
     /// Claimable tasks of queues that are claimed at random, by hashes of their ids. A queue is added by its first draw.
     shuffled: BTreeMap<QueueName, Choice<(u64, TaskId)>>,
 }
@@ -236,11 +236,11 @@ impl Index {
     }
 
     /// Takes over the lines of another index, for the keys that are here.
-    pub fn line_up_as(&mut self, other: &Index) {
-        for (queue, lines) in &other.lines {
-            let has = |key: LineKey| key.is_none_or(|key| self.turns.contains_key(&(queue.clone(), key)));
-            let lines = self.filled(queue, lines.emptied(has));
-            self.lines.insert(queue.clone(), lines);
+    pub fn order_fairly_as(&mut self, other: &Index) {
+        for (queue, fair_queues) in &other.fair_queues {
+            let has = |key: FairKey| key.is_none_or(|key| self.key_orders.contains_key(&(queue.clone(), key)));
+            let fair_queues = self.filled(queue, fair_queues.emptied(has));
+            self.fair_queues.insert(queue.clone(), fair_queues);
         }
     }
 
@@ -254,8 +254,8 @@ impl Index {
             false => drop(self.limits.insert(queue.clone(), limit)),
         }
         for key in self.keys_of(queue).map(|(key, _)| key).collect::<Vec<_>>() {
-            let turn = self.turns.get_mut(&(queue.clone(), key)).expect("just seen");
-            let moved = turn.limit(limit.count());
+            let key_order = self.key_orders.get_mut(&(queue.clone(), key)).expect("just seen");
+            let moved = key_order.limit(limit.count());
             self.show_moved(queue, key, moved);
         }
     }
@@ -265,53 +265,54 @@ impl Index {
         self.limits.get(queue).copied().unwrap_or_default().count()
     }
 
-    fn keys_of(&self, queue: &QueueName) -> impl Iterator<Item = (NonZeroU64, &Turn)> {
+    fn keys_of(&self, queue: &QueueName) -> impl Iterator<Item = (NonZeroU64, &KeyOrder)> {
         let (first, last) = ((queue.clone(), NonZeroU64::MIN), (queue.clone(), NonZeroU64::MAX));
-        self.turns.range(first..=last).map(|((_, key), turn)| (*key, turn))
+        self.key_orders.range(first..=last).map(|((_, key), key_order)| (*key, key_order))
     }
 
     /// The lines of a queue with fair queueing.
-    pub fn lines(&self, queue: &QueueName) -> Option<&Lines> {
-        self.lines.get(queue)
+    pub fn fair_queues(&self, queue: &QueueName) -> Option<&FairQueues> {
+        self.fair_queues.get(queue)
     }
 
     /// Starts fair queueing for a queue. `served`: when tasks of some of its keys were granted. Looks at each key.
-    pub fn line_up(&mut self, queue: &QueueName, served: &BTreeMap<Option<NonZeroU64>, u64>) {
+    pub fn order_fairly(&mut self, queue: &QueueName, served: &BTreeMap<Option<NonZeroU64>, u64>) {
         let plain = self.queues.get(queue).and_then(|index| index.ready.plain.first());
         let plain = (None, plain.map_or(0, |(_, id)| id.time_ms()));
-        let keyed = self.keys_of(queue).map(|(key, turn)| (Some(key), turn.all.first().map_or(0, TaskId::time_ms)));
+        let keyed =
+            self.keys_of(queue).map(|(key, key_order)| (Some(key), key_order.all.first().map_or(0, TaskId::time_ms)));
         let known = |(key, since_ms)| (key, served.get(&key).copied().unwrap_or(since_ms));
-        let lines = Lines::new(keyed.chain([plain]).map(known));
-        let lines = self.filled(queue, lines);
-        self.lines.insert(queue.clone(), lines);
+        let fair_queues = FairQueues::new(keyed.chain([plain]).map(known));
+        let fair_queues = self.filled(queue, fair_queues);
+        self.fair_queues.insert(queue.clone(), fair_queues);
     }
 
-    fn filled(&self, queue: &QueueName, mut lines: Lines) -> Lines {
+    fn filled(&self, queue: &QueueName, mut fair_queues: FairQueues) -> FairQueues {
         let plain = self.queues.get(queue).into_iter().flat_map(|index| &index.ready.plain);
-        plain.for_each(|rank| lines.show(None, *rank));
-        for (key, turn) in self.keys_of(queue) {
-            turn.claimable().for_each(|rank| lines.show(Some(key), rank));
+        plain.for_each(|rank| fair_queues.show(None, *rank));
+        for (key, key_order) in self.keys_of(queue) {
+            key_order.claimable().for_each(|rank| fair_queues.show(Some(key), rank));
         }
-        lines
+        fair_queues
     }
 
     /// Ends fair queueing of a queue, or of all queues if none is named.
-    pub fn end_lines(&mut self, queue: Option<&QueueName>) {
+    pub fn end_fair_queues(&mut self, queue: Option<&QueueName>) {
         match queue {
-            Some(queue) => drop(self.lines.remove(queue)),
-            None => self.lines.clear(),
+            Some(queue) => drop(self.fair_queues.remove(queue)),
+            None => self.fair_queues.clear(),
         }
     }
 
     /// Moves a key to the back as a task of it was granted, under fair queueing.
     pub fn serve(&mut self, queue: &QueueName, key: Option<NonZeroU64>, at_ms: u64) -> Option<Served> {
-        self.lines.get_mut(queue)?.serve(key, at_ms)
+        self.fair_queues.get_mut(queue)?.serve(key, at_ms)
     }
 
     /// Undoes that for a grant that is taken back.
     pub fn take_back(&mut self, queue: &QueueName, key: Option<NonZeroU64>, served: Served) {
-        if let Some(lines) = self.lines.get_mut(queue) {
-            lines.take_back(key, served);
+        if let Some(fair_queues) = self.fair_queues.get_mut(queue) {
+            fair_queues.take_back(key, served);
         }
     }
 
@@ -337,7 +338,7 @@ impl Index {
         };
         let Place { queue, priority, waits_for, .. } = place;
         match place.key {
-            Some(key) => self.take_turn(queue, key, |turn, limit| turn.leave(&id, limit)),
+            Some(key) => self.change_key_order(queue, key, |key_order, limit| key_order.leave(&id, limit)),
             None if class == Class::Ready => self.hide(queue, (Reverse(priority), id), None),
             None => {}
         }
@@ -381,7 +382,7 @@ impl Index {
             index.open_bytes += u64::from(place.bytes);
         }
         match place.key {
-            Some(key) => self.take_turn(queue, key, |turn, limit| turn.enter(id, place, class, limit)),
+            Some(key) => self.change_key_order(queue, key, |key_order, limit| key_order.enter(id, place, class, limit)),
             None if class == Class::Ready => self.show(queue, (Reverse(priority), id), None),
             None => {}
         }
@@ -395,39 +396,44 @@ impl Index {
     }
 
     /// Adds a claimable task.
-    fn show(&mut self, queue: &QueueName, rank: Rank, key: LineKey) {
+    fn show(&mut self, queue: &QueueName, rank: Rank, key: FairKey) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
         assert!(index.ready.part(key.is_some()).insert(rank), "a claimable task is in the index twice");
         if let Some(ready) = self.shuffled.get_mut(queue) {
             assert!(ready.part(key.is_some()).insert(shuffled(rank.1)), "a ready task is shuffled twice");
         }
-        if let Some(lines) = self.lines.get_mut(queue) {
-            lines.show(key, rank);
+        if let Some(fair_queues) = self.fair_queues.get_mut(queue) {
+            fair_queues.show(key, rank);
         }
     }
 
     /// Removes a task that is no longer claimable.
-    fn hide(&mut self, queue: &QueueName, rank: Rank, key: LineKey) {
+    fn hide(&mut self, queue: &QueueName, rank: Rank, key: FairKey) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
         assert!(index.ready.part(key.is_some()).remove(&rank), "a claimable task is in the index");
         self.unshuffle(queue, rank.1, key.is_some());
-        if let Some(lines) = self.lines.get_mut(queue) {
-            lines.hide(key, &rank);
+        if let Some(fair_queues) = self.fair_queues.get_mut(queue) {
+            fair_queues.hide(key, &rank);
         }
     }
 
     /// Applies a change among the tasks of a key, and what follows from it for their turns.
-    fn take_turn(&mut self, queue: &QueueName, key: NonZeroU64, change: impl FnOnce(&mut Turn, usize) -> Moved) {
+    fn change_key_order(
+        &mut self,
+        queue: &QueueName,
+        key: NonZeroU64,
+        change: impl FnOnce(&mut KeyOrder, usize) -> Moved,
+    ) {
         let limit = self.key_limit(queue);
         let name = (self.shared_name(queue), key);
-        let turn = self.turns.entry(name.clone()).or_default();
-        let moved = change(turn, limit);
-        let over = turn.all.is_empty();
+        let key_order = self.key_orders.entry(name.clone()).or_default();
+        let moved = change(key_order, limit);
+        let over = key_order.all.is_empty();
         self.show_moved(queue, key, moved);
         if over {
-            self.turns.remove(&name);
-            if let Some(lines) = self.lines.get_mut(queue) {
-                lines.forget(Some(key));
+            self.key_orders.remove(&name);
+            if let Some(fair_queues) = self.fair_queues.get_mut(queue) {
+                fair_queues.forget(Some(key));
             }
         }
     }
@@ -467,17 +473,17 @@ impl Index {
 
     /// Held tasks of a queue with this key.
     pub fn held(&self, queue: &QueueName, key: NonZeroU64) -> impl Iterator<Item = &TaskId> {
-        self.turns.get(&(queue.clone(), key)).into_iter().flat_map(|turn| &turn.held)
+        self.key_orders.get(&(queue.clone(), key)).into_iter().flat_map(|key_order| &key_order.held)
     }
 
     /// Tasks of a queue with this key that have not ended, in order.
     pub fn open(&self, queue: &QueueName, key: NonZeroU64) -> impl Iterator<Item = &TaskId> {
-        self.turns.get(&(queue.clone(), key)).into_iter().flat_map(|turn| &turn.all)
+        self.key_orders.get(&(queue.clone(), key)).into_iter().flat_map(|key_order| &key_order.all)
     }
 
     /// Whether any task here has a key and has not ended.
-    pub fn has_turns(&self) -> bool {
-        !self.turns.is_empty()
+    pub fn has_key_orders(&self) -> bool {
+        !self.key_orders.is_empty()
     }
 
     /// Ended tasks by queue, each with its time in milliseconds since the Unix epoch, in the order of ending.

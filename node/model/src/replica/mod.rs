@@ -1,20 +1,20 @@
 //! A vnode: this node's replica of one partition. Here alone the available half (tasks) meets the consistent half (claims).
 
+pub mod fair_queues;
 pub mod index;
-pub mod lines;
+mod key_order;
 pub mod order;
 pub mod places;
 pub mod store;
 pub mod tree;
-mod turn;
 pub mod version;
 
-use crate::claim_table::table::{Cell, CellState, Misfit, Op, Table};
+use crate::claim_table::table::{ClaimEntry, ClaimState, ClaimTable, Misfit, Op};
 use crate::cohort::{Cohort, Role};
 use crate::config::{Config, mutant};
+use crate::consensus::ConsensusState;
 use crate::limits::ENDINGS_BYTES_MAX;
-use crate::register::Register;
-use crate::root::Root;
+use crate::metadata::Metadata;
 use crate::task::{Cancel, Completed, Facts, Outline, Settled, Task};
 use crate::time::Now;
 use crate::viewstamp::{ReplicaId, Viewstamp};
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-pub use store::{Learned, Store, Whose};
+pub use store::{Merged, Store, Whose};
 
 /// Membership snapshot: what a replica is in its cohort, and what the others have forgotten with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub struct Partition {
     /// Tasks.
     pub store: Store,
     /// Claims.
-    pub register: Register,
+    pub consensus: ConsensusState,
     /// Heads advertised to the node's brokers: the first one and the count, by queue.
     pub published: BTreeMap<QueueName, (order::Standing, u64)>,
     /// Ended tasks whose claims the leader has yet to drop.
@@ -122,18 +122,18 @@ pub enum Overtaken {
 impl Partition {
     /// The replicas that hold the partition, as far as this one knows.
     pub fn cohort(&self) -> &Cohort {
-        &self.register.cohort
+        &self.consensus.cohort
     }
 
     /// What this replica is in its cohort.
     pub fn role(&self) -> Role {
-        self.cohort().role(self.register.me.node)
+        self.cohort().role(self.consensus.me.node)
     }
 
     /// Its membership snapshot, compared around a change of the table.
     pub fn standing(&self) -> Standing {
-        let (cohort, me) = (self.cohort(), self.register.me.node);
-        let forgetting = &self.register.table.forgetting;
+        let (cohort, me) = (self.cohort(), self.consensus.me.node);
+        let forgetting = &self.consensus.table.forgetting;
         let (forgets, owes) = (forgetting.count, !forgetting.ids.is_empty() && self.forgot < forgetting.count);
         Standing { version: cohort.version, since: cohort.since(me), seated: cohort.has(me), forgets, owes }
     }
@@ -143,7 +143,7 @@ impl Partition {
         Partition {
             id,
             store: Store::default(),
-            register: Register::new(me, preference),
+            consensus: ConsensusState::new(me, preference),
             published: BTreeMap::new(),
             to_drop: BTreeSet::new(),
             drop_after: None,
@@ -161,9 +161,9 @@ impl Partition {
 
     /// An empty vnode of the metadata group of a new cluster: also a blank one knows the founding state.
     #[must_use]
-    pub fn with_root(mut self, root: Root) -> Partition {
-        assert_eq!(self.id, PartitionId::ROOT, "a cluster has one root");
-        self.register.begin_root(root);
+    pub fn with_metadata(mut self, metadata: Metadata) -> Partition {
+        assert_eq!(self.id, PartitionId::METADATA, "a cluster has one root");
+        self.consensus.begin_metadata(metadata);
         self
     }
 
@@ -178,7 +178,7 @@ impl Partition {
 
     /// Whether it has nothing but a promise, though no disk has lost anything.
     pub fn is_blank(&self) -> bool {
-        self.bare && self.register.viewstamp == Viewstamp::default() && self.healing.losses == 0
+        self.bare && self.consensus.viewstamp == Viewstamp::default() && self.healing.losses == 0
     }
 
     /// Whether the cohort that it knows has dismissed it for good.
@@ -188,32 +188,32 @@ impl Partition {
 
     /// Drops all but its promise. The node has yet to withdraw the published heads.
     pub fn clear(&mut self) {
-        let register = self.register.cleared();
+        let consensus = self.consensus.cleared();
         let (id, answered, counted) = (self.id, self.answered, self.counted);
         let published = std::mem::take(&mut self.published);
-        let blank = Partition::blank(id, register.me, Vec::new());
-        *self = Partition { register, published, answered, counted, ..blank };
+        let blank = Partition::blank(id, consensus.me, Vec::new());
+        *self = Partition { consensus, published, answered, counted, ..blank };
         assert!(self.is_blank(), "a replica that was cleared has a table");
     }
 
     /// Merges facts about a task.
-    pub fn learn(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Learned {
+    pub fn merge(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Merged {
         if self.is_blank() {
             // Late facts are not for this replica.
-            return Learned::default();
+            return Merged::default();
         }
-        self.learn_again(id, delta, now, config)
+        self.merge_again(id, delta, now, config)
     }
 
     /// Merges facts of the log, whatever the state of the replica: that it lost its table, or was cleared, may be known only from later
     /// records.
-    pub fn learn_again(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Learned {
+    pub fn merge_again(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Merged {
         let delta = if mutant!(config, MergeDropsUpdate) { self.without_known_log(&id, delta) } else { delta };
-        let learned = self.store.merge(id, delta, self.register.hold(&id), now.wall_ms);
-        if learned.ended && self.register.leading().is_some() && self.register.cell(&id).is_some() {
+        let merged = self.store.merge(id, delta, self.consensus.hold(&id), now.wall_ms);
+        if merged.ended && self.consensus.leading().is_some() && self.consensus.claim_entry(&id).is_some() {
             self.to_drop.insert(id);
         }
-        learned
+        merged
     }
 
     /// The planted bug of a merge that keeps the log entries it has.
@@ -228,19 +228,19 @@ impl Partition {
     }
 
     /// Merges facts of a task that waited for bytes which are in memory now.
-    pub fn settle_rival(&mut self, id: &TaskId, now: Now) -> Learned {
-        let learned = self.store.settle_rival(id, self.register.hold(id), now.wall_ms);
+    pub fn settle_rival(&mut self, id: &TaskId, now: Now) -> Merged {
+        let merged = self.store.settle_rival(id, self.consensus.hold(id), now.wall_ms);
         self.store.note_unwritten(id);
-        learned
+        merged
     }
 
     /// Applies the next operation of the table, and what follows from it for the tasks.
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<(), Misfit> {
-        let changed = self.register.apply(op, now, config)?;
+        let changed = self.consensus.apply(op, now, config)?;
         if let Op::Drop { items } = op {
             for item in items {
-                if !mutant!(config, DropWithoutRecord) || self.register.leading().is_some() {
-                    self.learn_ending(item.id, item.facts.clone(), now, config);
+                if !mutant!(config, DropWithoutRecord) || self.consensus.leading().is_some() {
+                    self.merge_ending(item.id, item.facts.clone(), now, config);
                 }
                 self.to_drop.remove(&item.id);
             }
@@ -252,8 +252,8 @@ impl Partition {
     }
 
     /// Merges an ending that so far is known from the table alone.
-    fn learn_ending(&mut self, id: TaskId, facts: Task, now: Now, config: &Config) {
-        if self.learn(id, facts, now, config).ended {
+    fn merge_ending(&mut self, id: TaskId, facts: Task, now: Now, config: &Config) {
+        if self.merge(id, facts, now, config).ended {
             self.ended.push(id);
         }
         self.store.note_unwritten(&id);
@@ -265,23 +265,23 @@ impl Partition {
     }
 
     /// Takes the endings out of operations that cannot be applied.
-    pub fn learn_endings(&mut self, ops: &[Arc<Op>], now: Now, config: &Config) {
+    pub fn merge_endings(&mut self, ops: &[Arc<Op>], now: Now, config: &Config) {
         for op in ops {
             let Op::Drop { items } = &**op else { continue };
             for item in items {
-                self.learn_ending(item.id, item.facts.clone(), now, config);
+                self.merge_ending(item.id, item.facts.clone(), now, config);
             }
         }
     }
 
     /// Replaces the table, and takes in the endings that travel with it.
-    pub fn install(&mut self, viewstamp: Viewstamp, table: Option<Table>, now: Now, config: &Config) {
-        let touched = self.register.install(viewstamp, table, now, config);
+    pub fn install(&mut self, viewstamp: Viewstamp, table: Option<ClaimTable>, now: Now, config: &Config) {
+        let touched = self.consensus.install(viewstamp, table, now, config);
         let ended: Vec<(TaskId, Task)> =
-            self.register.table.out.values().flatten().map(|ended| (ended.id, ended.facts.clone())).collect();
+            self.consensus.table.out.values().flatten().map(|ended| (ended.id, ended.facts.clone())).collect();
         if !mutant!(config, DropWithoutRecord) {
             for (id, facts) in ended {
-                self.learn_ending(id, facts, now, config);
+                self.merge_ending(id, facts, now, config);
             }
         }
         for id in touched {
@@ -291,28 +291,28 @@ impl Partition {
 
     /// Recomputes a task's class.
     pub fn reclassify(&mut self, id: &TaskId, now: Now) {
-        self.store.reclassify(id, self.register.hold(id), now.wall_ms);
+        self.store.reclassify(id, self.consensus.hold(id), now.wall_ms);
     }
 
     /// Whether this leader knows the keys of all held tasks: it granted them itself, or knows their specs. Until it does, any key may be
     /// held.
     pub fn knows_keys(&self, config: &Config) -> bool {
-        self.register.leading().is_some_and(|leading| leading.unknown.is_empty()) || mutant!(config, KeysUnknown)
+        self.consensus.leading().is_some_and(|leading| leading.unknown.is_empty()) || mutant!(config, KeysUnknown)
     }
 
     /// Held claims that a new leader inherits of tasks whose specs it does not know.
     pub fn unknown_claims(&self) -> BTreeSet<TaskId> {
-        self.register.table.cells.keys().filter(|id| self.is_unknown(id)).copied().collect()
+        self.consensus.table.entries.keys().filter(|id| self.is_unknown(id)).copied().collect()
     }
 
     /// Whether a task is claimed and its spec unknown, so that it may be of any queue.
     pub fn is_strange(&self, id: &TaskId) -> bool {
-        self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held) && self.store.lacks_spec(id)
+        self.consensus.claim_entry(id).is_some_and(|entry| entry.state == ClaimState::Held) && self.store.lacks_spec(id)
     }
 
     fn is_unknown(&self, id: &TaskId) -> bool {
-        let held = self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held);
-        held && !self.register.has_run_out(id) && self.store.lacks_spec(id)
+        let held = self.consensus.claim_entry(id).is_some_and(|entry| entry.state == ClaimState::Held);
+        held && !self.consensus.has_run_out(id) && self.store.lacks_spec(id)
     }
 
     /// The queue and key of a task that has a key.
@@ -330,17 +330,17 @@ impl Partition {
     /// many. If its lease never ran out, they are fewer. If it did, each claim in force is among them: it is later, or was in force as
     /// this one ran out. The latter happens only where a key allows several, and there the end of the lease is recorded.
     pub fn overtaken(&self, id: &TaskId) -> Option<Overtaken> {
-        let renewed = self.register.cell(id)?.renewed;
-        let later = |other: &TaskId| self.register.cell(other).is_some_and(|cell| cell.renewed > renewed);
+        let renewed = self.consensus.claim_entry(id)?.renewed;
+        let later = |other: &TaskId| self.consensus.claim_entry(other).is_some_and(|entry| entry.renewed > renewed);
         if self.store.lacks_spec(id) {
             let may_share = |other: &TaskId| self.store.lacks_spec(other) || self.key_of(other).is_some();
-            let held = self.register.table.cells.iter().filter(|(_, cell)| cell.state == CellState::Held);
+            let held = self.consensus.table.entries.iter().filter(|(_, entry)| entry.state == ClaimState::Held);
             let mut others = held.map(|(other, _)| other);
             return others.any(|other| later(other) && may_share(other)).then_some(Overtaken::Perhaps);
         }
         let (queue, key) = self.key_of(id)?;
-        let ran_out = self.register.has_run_out(id);
-        let (index, leading) = (self.store.index(), self.register.leading());
+        let ran_out = self.consensus.has_run_out(id);
+        let (index, leading) = (self.store.index(), self.consensus.leading());
         let most = index.key_limit(&queue);
         let own = leading.is_some_and(|leading| leading.epoch == renewed.epoch) && !ran_out;
         if own || most == usize::MAX {
@@ -357,13 +357,13 @@ impl Partition {
 
     /// Drops claims from the front of the unknown ones whose tasks are known by now. Returns whether that emptied them.
     pub fn learn_keys(&mut self) -> bool {
-        let before = self.register.leading().is_some_and(|leading| !leading.unknown.is_empty());
-        while let Some(first) = self.register.leading().and_then(|leading| leading.unknown.first().copied())
+        let before = self.consensus.leading().is_some_and(|leading| !leading.unknown.is_empty());
+        while let Some(first) = self.consensus.leading().and_then(|leading| leading.unknown.first().copied())
             && !self.is_unknown(&first)
         {
-            self.register.leading_mut().expect("just seen").unknown.remove(&first);
+            self.consensus.leading_mut().expect("just seen").unknown.remove(&first);
         }
-        before && self.register.leading().is_some_and(|leading| leading.unknown.is_empty())
+        before && self.consensus.leading().is_some_and(|leading| leading.unknown.is_empty())
     }
 
     /// C-1: flags for the claims above the known commit whose tasks are known here to have ended. They are computed anew for each
@@ -371,7 +371,7 @@ impl Partition {
     /// evidence of those beyond the budget of a message, or that is not in memory, is left out.
     pub fn done_flags(&self) -> Vec<DoneFlag> {
         let mut bytes = 0;
-        self.register
+        self.consensus
             .recent_claims()
             .filter_map(|(id, token)| {
                 let ending = self.store.ending(id)?;
@@ -386,19 +386,19 @@ impl Partition {
     /// What a leader replicates about a task whose claim it drops, if that is in memory: how the task ended, and its claims.
     pub fn ending(&self, id: &TaskId) -> Option<Task> {
         let mut ending = self.store.told_ending(id)?;
-        let cell = self.register.cell(id)?;
-        if ending.tomb.is_none() {
-            ending.facts.get_or_insert_default().claims = cell.history_with(cell.end_with(&ending));
+        let entry = self.consensus.claim_entry(id)?;
+        if ending.tombstone.is_none() {
+            ending.facts.get_or_insert_default().claims = entry.history_with(entry.end_with(&ending));
         }
         Some(ending)
     }
 
     /// The completion of a task that is sealed, committed or not.
     pub fn sealed(&self, id: &TaskId) -> Option<(Token, &Completed)> {
-        if let Some(cell) = self.register.cell(id)
-            && let CellState::Sealed { completed } = &cell.state
+        if let Some(entry) = self.consensus.claim_entry(id)
+            && let ClaimState::Sealed { completed } = &entry.state
         {
-            return Some((cell.token, completed));
+            return Some((entry.token, completed));
         }
         let facts = self.store.task(id)?.facts.as_ref()?;
         facts.seal.and_then(|_| facts.winner()).map(|(token, completed)| (*token, completed))
@@ -406,19 +406,19 @@ impl Partition {
 
     /// Whether a task has or had this claim, as far as that is remembered.
     pub fn had_claim(&self, id: &TaskId, token: Token) -> bool {
-        let in_cell = |cell: &Cell| cell.token == token || cell.past.iter().any(|(past, _)| *past == token);
+        let in_entry = |entry: &ClaimEntry| entry.token == token || entry.past.iter().any(|(past, _)| *past == token);
         let facts = || self.store.task(id).and_then(|task| task.facts.as_ref());
-        self.register.cell(id).is_some_and(in_cell)
+        self.consensus.claim_entry(id).is_some_and(in_entry)
             || facts().is_some_and(|facts| facts.claims.iter().any(|(past, _)| *past == token))
     }
 
     /// The fact that follows from a given-up or sealed claim; for committed ones only.
     pub fn verdict(&self, id: &TaskId) -> Option<Task> {
-        let cell = self.register.cell(id)?;
-        match &cell.state {
-            CellState::Sealed { completed } => Some(Task::from_seal(cell.token, (**completed).clone())),
-            CellState::Dead { .. } | CellState::Held | CellState::Released { .. } | CellState::Void => {
-                cell.dead().map(Task::from_cancel)
+        let entry = self.consensus.claim_entry(id)?;
+        match &entry.state {
+            ClaimState::Sealed { completed } => Some(Task::from_seal(entry.token, (**completed).clone())),
+            ClaimState::Dead { .. } | ClaimState::Held | ClaimState::Released { .. } | ClaimState::Void => {
+                entry.dead().map(Task::from_cancel)
             }
         }
     }
@@ -426,20 +426,20 @@ impl Partition {
     /// Whether the claim of an ended task may be dropped. What is exported from the claim becomes a permanent fact, so it must be
     /// committed. A committed death must not be lost because the task had ended otherwise before: it has to be a fact first.
     pub fn may_drop(&self, id: &TaskId, committed: Viewstamp) -> bool {
-        let Some(cell) = self.register.cell(id) else { return true };
+        let Some(entry) = self.consensus.claim_entry(id) else { return true };
         let knows = |dead: &Cancel| {
             self.store.task(id).is_none_or(|task| {
                 let facts = task.facts.as_ref();
-                task.tomb.is_some()
+                task.tombstone.is_some()
                     || facts.and_then(|facts| facts.cancel.as_ref()).is_some_and(|cancel| cancel >= dead)
             })
         };
-        cell.renewed <= committed && cell.dead().is_none_or(|dead| knows(&dead))
+        entry.renewed <= committed && entry.dead().is_none_or(|dead| knows(&dead))
     }
 
     /// Whether a task may have been forgotten: then no facts about it are accepted.
     pub fn may_have_forgotten(&self, id: &TaskId) -> bool {
-        self.register.table.forgetting.floor.is_some_and(|floor| *id <= floor) && !self.store.knows(id)
+        self.consensus.table.forgetting.watermark.is_some_and(|watermark| *id <= watermark) && !self.store.knows(id)
     }
 
     /// Whether a task that another replica sends must be refused, as it may have been forgotten here. `theirs` is how often the sender
@@ -451,12 +451,12 @@ impl Partition {
 
     /// Whether the table names a task as one to be forgotten, and it is unknown here.
     pub fn has_forgotten(&self, id: &TaskId) -> bool {
-        self.register.table.forgetting.ids.binary_search(id).is_ok() && !self.store.knows(id)
+        self.consensus.table.forgetting.ids.binary_search(id).is_ok() && !self.store.knows(id)
     }
 
     /// Whether a known task may have been forgotten, as the evidence for that may be lost.
     pub fn may_be_a_ghost(&self, id: &TaskId) -> bool {
-        self.healing.wound.facts && self.register.table.forgetting.floor.is_some_and(|floor| *id <= floor)
+        self.healing.wound.facts && self.consensus.table.forgetting.watermark.is_some_and(|watermark| *id <= watermark)
     }
 
     /// How often tasks were forgotten here, if this replica has no holes.
@@ -466,43 +466,43 @@ impl Partition {
 
     /// How often tasks were forgotten here. The latest time counts once the named tasks are no longer known.
     pub fn forgets(&self) -> u64 {
-        let forgetting = &self.register.table.forgetting;
+        let forgetting = &self.consensus.table.forgetting;
         let open = !forgetting.ids.is_empty() && self.forgot < forgetting.count;
         forgetting.count - u64::from(open)
     }
 
     /// Forgets the tasks that the table names, which must be committed. Returns those of which anything was known.
     pub fn forget(&mut self) -> Vec<TaskId> {
-        let Partition { register, store, .. } = self;
-        self.forgot = register.table.forgetting.count;
-        register.table.forgetting.ids.iter().filter(|id| store.forget(id)).copied().collect()
+        let Partition { consensus, store, .. } = self;
+        self.forgot = consensus.table.forgetting.count;
+        consensus.table.forgetting.ids.iter().filter(|id| store.forget(id)).copied().collect()
     }
 
     /// Checks the invariants.
     pub fn check(&self, now: Now) -> Result<(), String> {
-        let register = &self.register;
-        register.check()?;
-        self.store.check(|id, task| store::class_of(task, register.hold(id), now.wall_ms))?;
+        let consensus = &self.consensus;
+        consensus.check()?;
+        self.store.check(|id, task| store::class_of(task, consensus.hold(id), now.wall_ms))?;
         let dropped_unseen = |ended: &&crate::claim_table::table::Ended| !self.store.ended(&ended.id);
         // A table with losses may be older than what was forgotten since, and so may that of a draining replica.
         let whole = self.healing.wound.is_whole();
-        match self.register.table.out.values().flatten().find(dropped_unseen).filter(|_| whole) {
+        match self.consensus.table.out.values().flatten().find(dropped_unseen).filter(|_| whole) {
             Some(ended) => Err(format!("task {}: its claim is dropped but its ending is not known", ended.id)),
             None => Ok(()),
         }
     }
 
     /// Starts fair queueing for a queue. When each key was last served follows from the claims in the table.
-    pub fn line_up(&mut self, queue: &QueueName) {
+    pub fn order_fairly(&mut self, queue: &QueueName) {
         let mut served: BTreeMap<Option<NonZeroU64>, u64> = BTreeMap::new();
-        for (id, cell) in &self.register.table.cells {
+        for (id, entry) in &self.consensus.table.entries {
             let spec = self.store.task(id).and_then(|task| task.spec.as_ref());
-            if let Some((spec, granted_ms)) = spec.filter(|spec| spec.queue == *queue).zip(cell.served_ms()) {
+            if let Some((spec, granted_ms)) = spec.filter(|spec| spec.queue == *queue).zip(entry.served_ms()) {
                 let at_ms = served.entry(spec.key).or_default();
                 *at_ms = granted_ms.max(*at_ms);
             }
         }
-        self.store.line_up(queue, &served);
+        self.store.order_fairly(queue, &served);
     }
 
     /// Whether a task could be granted.
@@ -513,7 +513,7 @@ impl Partition {
     /// How a task ended, if that is known.
     pub fn end_of(&self, id: &TaskId) -> Option<Settled> {
         let ended = self.store.task(id).and_then(Task::ended);
-        let state = ended.or_else(|| self.store.tomb(id).map(|tomb| tomb.state))?;
+        let state = ended.or_else(|| self.store.tombstone(id).map(|tombstone| tombstone.state))?;
         Settled::of(state)
     }
 

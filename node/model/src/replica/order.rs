@@ -40,7 +40,7 @@ impl Standing {
     }
 
     /// The key of the first claimable task of a line that was last served then, for fair queueing.
-    pub fn in_line(id: TaskId, priority: i32, served_ms: u64) -> Standing {
+    pub fn in_fair_queue(id: TaskId, priority: i32, served_ms: u64) -> Standing {
         Standing { order: i128::from(served_ms), served_ms: Some(served_ms), ..Standing::new(id, priority, 0, None) }
     }
 
@@ -48,7 +48,7 @@ impl Standing {
     #[must_use]
     pub fn by_now(self, wall_ms: u64) -> Standing {
         match self.served_ms {
-            Some(served_ms) => Standing::in_line(self.id, self.priority, served_ms.min(wall_ms)),
+            Some(served_ms) => Standing::in_fair_queue(self.id, self.priority, served_ms.min(wall_ms)),
             None => self,
         }
     }
@@ -64,8 +64,10 @@ impl Partition {
     /// The first task of a queue to claim. `keys`: tasks with keys may be claimed.
     pub fn head(&self, queue: &QueueName, keys: bool, ageing_ms: Option<u64>) -> Option<Standing> {
         let index = self.store.index().queue(queue)?;
-        if let Some(lines) = self.store.index().lines(queue) {
-            return lines.head(keys).map(|(at_ms, (priority, id))| Standing::in_line(id, priority.0, at_ms));
+        if let Some(fair_queues) = self.store.index().fair_queues(queue) {
+            return fair_queues
+                .head(keys)
+                .map(|(at_ms, (priority, id))| Standing::in_fair_queue(id, priority.0, at_ms));
         }
         if ageing_ms.is_none() {
             return index.head(keys).map(|(priority, id)| Standing::new(id, priority.0, 0, None));

@@ -1,13 +1,13 @@
 //! Tasks of one partition with everything that is derived from them: digests, tree, index, recent changes.
 
+use super::fair_queues::Served;
 use super::index::{Class, Ended, Index, PURGED_MS, Place};
-use super::lines::Served;
 use super::places::bucket_of;
 use super::tree::{Root, Tree};
-use crate::claim_table::table::CellState;
+use crate::claim_table::table::ClaimState;
+use crate::consensus::Hold;
 use crate::limits::{BUCKETS, RECENT_CHANGES_MAX};
-use crate::register::Hold;
-use crate::task::{Content, Digest, Outline, Task, Tomb, Wanted, spec_digest};
+use crate::task::{Content, Digest, Outline, Task, Tombstone, Wanted, spec_digest};
 use crdts::CvRDT;
 use norn_wire::membership::KeyConcurrency;
 use norn_wire::{QueueName, State, TaskId, Token};
@@ -17,7 +17,7 @@ use std::num::NonZeroU64;
 mod blobs;
 mod body;
 mod entry;
-mod tombs;
+mod tombstones;
 
 use blobs::Leavers;
 pub use blobs::Whose;
@@ -25,7 +25,7 @@ use entry::Entry;
 
 /// Result of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Learned {
+pub struct Merged {
     /// Anything changed.
     pub changed: bool,
     /// The task has ended, and had not before.
@@ -59,7 +59,7 @@ pub struct Store {
     /// Boxed, as the nodes of a map are little more than half full where ids ascend.
     tasks: BTreeMap<TaskId, Box<Entry>>,
     /// Tasks whose retention is over; disjoint from `tasks`.
-    tombs: BTreeMap<TaskId, Tomb>,
+    tombstones: BTreeMap<TaskId, Tombstone>,
     /// For tombstones: tokens of completions whose children are all handed over.
     handed: BTreeMap<TaskId, Vec<Token>>,
     /// Tasks whose completions brought children that may not be enqueued yet.
@@ -144,11 +144,11 @@ fn newly_waited_for(
 /// said. A purged task comes before all others. Without its spec it is not known what else needs it, so it waits as if it were not
 /// purged.
 fn ended<'a>(id: &TaskId, task: &'a Task<Outline>) -> Option<Ended<'a>> {
-    let tomb = task.tomb().filter(|_| !task.has_outbox() && !task.awaits_join())?;
+    let tombstone = task.tombstone().filter(|_| !task.has_outbox() && !task.awaits_join())?;
     let queue = task.spec.as_ref().map(|spec| &spec.queue);
     let at_ms = match task.is_purged() && queue.is_some() {
         true => PURGED_MS,
-        false => tomb.at_ms.max(id.time_ms()).max(PURGED_MS + 1),
+        false => tombstone.at_ms.max(id.time_ms()).max(PURGED_MS + 1),
     };
     Some((queue, at_ms))
 }
@@ -159,18 +159,18 @@ fn is_over_early(task: &Task<Outline>) -> bool {
 }
 
 /// The class of a task, from its facts and its claim.
-pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<'_>, wall_ms: u64) -> Class {
+pub fn classify<S: Content>(task: &Task<S>, Hold { entry, lapsed, locked }: Hold<'_>, wall_ms: u64) -> Class {
     if let Some(state) = task.ended() {
         return Class::Ended(state);
     }
     let Some(spec) = &task.spec else { return Class::Orphan };
-    let not_before_ms = match cell.map(|cell| &cell.state) {
-        Some(CellState::Dead { .. }) => return Class::Ended(State::Dead),
-        Some(CellState::Held) if lapsed => 0,
+    let not_before_ms = match entry.map(|entry| &entry.state) {
+        Some(ClaimState::Dead { .. }) => return Class::Ended(State::Dead),
+        Some(ClaimState::Held) if lapsed => 0,
         // A seal is not reported before it is a fact: until it is committed it may be lost.
-        Some(CellState::Held | CellState::Sealed { .. }) => return Class::Held,
-        Some(CellState::Released { not_before_ms, .. }) => *not_before_ms,
-        Some(CellState::Void) | None => spec.not_before_ms(),
+        Some(ClaimState::Held | ClaimState::Sealed { .. }) => return Class::Held,
+        Some(ClaimState::Released { not_before_ms, .. }) => *not_before_ms,
+        Some(ClaimState::Void) | None => spec.not_before_ms(),
     };
     if !spec.is_readable() {
         // It cannot be granted before a peer has sent its body.
@@ -208,11 +208,11 @@ fn moved(id: TaskId, task: &Task<Outline>, class: Class) -> Option<Moved> {
 
 impl Store {
     /// Merges facts about a task; `hold` and `wall_ms` as in [`class_of`].
-    pub fn merge(&mut self, id: TaskId, delta: Task, hold: Hold<'_>, wall_ms: u64) -> Learned {
+    pub fn merge(&mut self, id: TaskId, delta: Task, hold: Hold<'_>, wall_ms: u64) -> Merged {
         if delta.is_bottom() {
-            return Learned::default();
+            return Merged::default();
         }
-        if delta.tomb.is_some() || self.is_buried(&id) {
+        if delta.tombstone.is_some() || self.is_buried(&id) {
             return self.bury(id, delta);
         }
         let mut delta = delta.outlined();
@@ -250,7 +250,7 @@ impl Store {
         if before_class.is_some() && digest == before_digest && !restored {
             // Nothing was learned. The class stays: one that changed with the clock alone would go unnoticed by the code that sets
             // timers.
-            return Learned { changed: rival, ..Learned::default() };
+            return Merged { changed: rival, ..Merged::default() };
         }
         let class = class_of(&entry.task, hold, wall_ms);
         entry.set_class(class);
@@ -281,7 +281,7 @@ impl Store {
         self.note_leaver(&id);
         let (had_outbox, outbox) = self.note_outbox(id, &brought);
         self.remember(id);
-        Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox || join_over, purged }
+        Merged { changed: true, ended, body, outbox, freed: had_outbox && !outbox || join_over, purged }
     }
 
     /// Removes a task from everything but the tree. Returns its digest, and whether it had ended.
@@ -355,14 +355,14 @@ impl Store {
     }
 
     /// A task's tombstone.
-    pub fn tomb(&self, id: &TaskId) -> Option<&Tomb> {
-        self.tombs.get(id)
+    pub fn tombstone(&self, id: &TaskId) -> Option<&Tombstone> {
+        self.tombstones.get(id)
     }
 
     /// All that is known of a task, to be sent: its facts, and the parts of them that are not in memory; or its tombstone.
     pub fn content(&self, id: &TaskId) -> Option<(Task, Vec<Wanted>)> {
-        let tomb = || Some((self.buried_task(id)?, Vec::new()));
-        self.task(id).map(|task| task.whole(*id)).or_else(tomb)
+        let tombstone = || Some((self.buried_task(id)?, Vec::new()));
+        self.task(id).map(|task| task.whole(*id)).or_else(tombstone)
     }
 
     /// How a task ended: what another replica needs to come to the same conclusion, as far as it is in memory.
@@ -387,22 +387,23 @@ impl Store {
 
     /// A task's digest; 0 if it is unknown.
     pub fn digest(&self, id: &TaskId) -> Digest {
-        self.tasks.get(id).map_or_else(|| self.tomb_digest(id), |entry| entry.digest())
+        self.tasks.get(id).map_or_else(|| self.tombstone_digest(id), |entry| entry.digest())
     }
 
     /// Whether anything is known of a task.
     pub fn knows(&self, id: &TaskId) -> bool {
-        self.tasks.contains_key(id) || self.tombs.contains_key(id)
+        self.tasks.contains_key(id) || self.tombstones.contains_key(id)
     }
 
     /// Whether a task's spec is unknown and may still come.
     pub fn lacks_spec(&self, id: &TaskId) -> bool {
-        !self.tombs.contains_key(id) && self.task(id).is_none_or(|task| task.spec.is_none() && task.tomb.is_none())
+        !self.tombstones.contains_key(id)
+            && self.task(id).is_none_or(|task| task.spec.is_none() && task.tombstone.is_none())
     }
 
     /// Whether a task is known to have ended.
     pub fn ended(&self, id: &TaskId) -> bool {
-        self.tombs.contains_key(id) || self.task(id).is_some_and(|task| task.ended().is_some())
+        self.tombstones.contains_key(id) || self.task(id).is_some_and(|task| task.ended().is_some())
     }
 
     /// Number of tasks, without those whose retention is over.
@@ -411,15 +412,15 @@ impl Store {
     }
 
     /// Tombstones after an id, in order.
-    pub fn tombs_after(&self, after: Option<TaskId>) -> impl Iterator<Item = (&TaskId, &Tomb)> {
+    pub fn tombstones_after(&self, after: Option<TaskId>) -> impl Iterator<Item = (&TaskId, &Tombstone)> {
         use std::ops::Bound;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.tombs.range((from, Bound::Unbounded))
+        self.tombstones.range((from, Bound::Unbounded))
     }
 
     /// Number of tombstones.
-    pub fn tombs_count(&self) -> usize {
-        self.tombs.len()
+    pub fn tombstones_count(&self) -> usize {
+        self.tombstones.len()
     }
 
     /// Tasks after an id, in order.
@@ -445,13 +446,13 @@ impl Store {
     }
 
     /// Starts fair queueing for a queue; `served`: when tasks of some of its keys were granted.
-    pub fn line_up(&mut self, queue: &QueueName, served: &BTreeMap<Option<NonZeroU64>, u64>) {
-        self.index.line_up(queue, served);
+    pub fn order_fairly(&mut self, queue: &QueueName, served: &BTreeMap<Option<NonZeroU64>, u64>) {
+        self.index.order_fairly(queue, served);
     }
 
     /// Ends fair queueing of a queue, or of all of them.
-    pub fn end_lines(&mut self, queue: Option<&QueueName>) {
-        self.index.end_lines(queue);
+    pub fn end_fair_queues(&mut self, queue: Option<&QueueName>) {
+        self.index.end_fair_queues(queue);
     }
 
     /// Moves a task's key to the back as the task was granted, under fair queueing.
@@ -491,8 +492,8 @@ impl Store {
         let is_wanted = move |id: &TaskId| after.is_none_or(|after| *id > after) && bucket_of(id) == bucket;
         let within = self.tree.ranges(bucket, after).flat_map(|range| {
             let tasks = self.tasks.range(range.clone()).map(|(id, entry)| (*id, entry.digest()));
-            let tombs = self.tombs.range(range).map(|(id, _)| (*id, self.tomb_digest(id)));
-            let mut known: Vec<(TaskId, Digest)> = tasks.chain(tombs).collect();
+            let tombstones = self.tombstones.range(range).map(|(id, _)| (*id, self.tombstone_digest(id)));
+            let mut known: Vec<(TaskId, Digest)> = tasks.chain(tombstones).collect();
             known.sort_unstable_by_key(|(id, _)| *id);
             known
         });
@@ -552,7 +553,7 @@ impl Store {
             index.change(*id, Indexed::of(id, &entry.task).as_ref().map(Indexed::place), None, Some(entry.class()));
             index.change_ended(*id, None, ended(id, &entry.task));
         }
-        for id in self.tombs.keys() {
+        for id in self.tombstones.keys() {
             if self.tasks.contains_key(id) {
                 return Err(format!("task {id}: it is known beside its tombstone"));
             }
@@ -565,7 +566,7 @@ impl Store {
         if brought.collect::<BTreeSet<_>>() != self.brought {
             return Err("children that are not enqueued are not those that are listed".into());
         }
-        if let Some(id) = self.handed.keys().find(|id| !self.tombs.contains_key(*id)) {
+        if let Some(id) = self.handed.keys().find(|id| !self.tombstones.contains_key(*id)) {
             return Err(format!("task {id}: it is said to be handed over, and is not buried"));
         }
         let body_bytes: usize = self.tasks.values().map(|entry| entry.body_bytes()).sum();
@@ -574,14 +575,14 @@ impl Store {
         }
         self.check_leavers()?;
         index.shuffle_as(&self.index);
-        index.line_up_as(&self.index);
+        index.order_fairly_as(&self.index);
         if index != self.index {
             return Err("the index is not that of its tasks".into());
         }
         // Building whole trees is expensive; the groups take turns.
         let tasks = self.tasks.iter().map(|(id, entry)| (id, entry.digest()));
-        let tombs = self.tombs.keys().map(|id| (id, self.tomb_digest(id)));
-        if !self.tree.is_of(tasks.chain(tombs), self.changes as usize) {
+        let tombstones = self.tombstones.keys().map(|id| (id, self.tombstone_digest(id)));
+        if !self.tree.is_of(tasks.chain(tombstones), self.changes as usize) {
             return Err("the tree is not that of its tasks".into());
         }
         Ok(())

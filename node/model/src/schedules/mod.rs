@@ -8,9 +8,9 @@
 //!    known. Under the same id the second time adds no task.
 //! 3. **End.** [`Turn::fired`] records that, and they are not enqueued any more.
 //!
-//! A task that is done and forgotten does not come back: its id is not above the floor of its partition, where it is refused as too old.
-//! Then it was enqueued before, or it could not be enqueued for as long as ids must be old to be forgotten (`forget_after_ms`). The two
-//! cases cannot be told apart, so the firing is given up, and counted as unsure. For that reason an id has the time at which it was
+//! A task that is done and forgotten does not come back: its id is not above the watermark of its partition, where it is refused as too
+//! old. Then it was enqueued before, or it could not be enqueued for as long as ids must be old to be forgotten (`forget_after_ms`). The
+//! two cases cannot be told apart, so the firing is given up, and counted as unsure. For that reason an id has the time at which it was
 //! minted, not the time for which it was due: what is caught up after a long time is not too old.
 
 mod calendar;

@@ -76,7 +76,7 @@ impl Facts {
 impl Task {
     /// The digest, computed from scratch.
     pub fn digest(&self, id: &TaskId) -> Digest {
-        if self.tomb.is_some() {
+        if self.tombstone.is_some() {
             return buried(id).wrapping_add(self.facts_digest(id));
         }
         let spec = self.spec.as_ref().map_or(0, |spec| spec_digest(id, spec));

@@ -119,10 +119,14 @@ impl<S: Content> CvRDT for Task<S> {
     }
 
     fn merge(&mut self, other: Self) {
-        if self.tomb.is_some() || other.tomb.is_some() {
+        if self.tombstone.is_some() || other.tombstone.is_some() {
             let mut facts = self.facts.take().unwrap_or_default();
             facts.merge(other.facts.map(|facts| *facts).unwrap_or_default());
-            *self = Task { tomb: self.tomb.take().max(other.tomb), facts: facts.buried(), ..Task::default() };
+            *self = Task {
+                tombstone: self.tombstone.take().max(other.tombstone),
+                facts: facts.buried(),
+                ..Task::default()
+            };
             return;
         }
         let mut conflict = false;
@@ -180,7 +184,7 @@ impl<S: Content> Task<S> {
 impl Task {
     /// Whether merging `delta` would add nothing.
     pub fn knows(&self, delta: &Task) -> bool {
-        if self.tomb.is_some() || delta.tomb.is_some() {
+        if self.tombstone.is_some() || delta.tombstone.is_some() {
             let mut merged = self.clone();
             merged.merge(delta.clone());
             return merged == *self;

@@ -46,13 +46,13 @@ pub struct Task<S = Arc<Spec>> {
     pub facts: Option<Box<Facts>>,
     /// All that is left, once its retention is over: nothing else stands beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tomb: Option<Box<Tomb>>,
+    pub tombstone: Option<Box<Tombstone>>,
 }
 
 /// Tombstone of a task: that and how it ended. The top of the lattice, so that facts which arrive later add nothing. Only completions
 /// whose children are not enqueued yet stand beside it until they are, and then the tokens of these completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Tomb {
+pub struct Tombstone {
     /// How it ended.
     pub state: State,
     /// When, in milliseconds since the Unix epoch.
@@ -260,7 +260,7 @@ impl PastClaim {
 
 impl<S> Default for Task<S> {
     fn default() -> Self {
-        Task { spec: None, facts: None, tomb: None }
+        Task { spec: None, facts: None, tombstone: None }
     }
 }
 
@@ -312,13 +312,13 @@ impl Task {
     }
 
     /// Only a tombstone.
-    pub fn from_tomb(tomb: Tomb) -> Self {
-        Task { tomb: Some(Box::new(tomb)), ..Task::default() }
+    pub fn from_tombstone(tombstone: Tombstone) -> Self {
+        Task { tombstone: Some(Box::new(tombstone)), ..Task::default() }
     }
 
     /// The form in which a store keeps it.
     pub fn outlined(self) -> Task<Outline> {
-        Task { spec: self.spec.map(Outline::new), facts: self.facts, tomb: self.tomb }
+        Task { spec: self.spec.map(Outline::new), facts: self.facts, tombstone: self.tombstone }
     }
 }
 
@@ -328,7 +328,7 @@ impl Task<Outline> {
         let spec = self.spec.as_ref().and_then(|spec| spec.body.here().cloned());
         let mut facts = self.facts.clone();
         facts.iter_mut().for_each(|facts| facts.leave_out_places());
-        (Task { spec, facts, tomb: self.tomb.clone() }, self.wanted(id))
+        (Task { spec, facts, tombstone: self.tombstone.clone() }, self.wanted(id))
     }
 
     /// Whether this replica does not grant it, as a part that the worker needs is lost.
@@ -375,7 +375,7 @@ impl<S: Content> Task<S> {
     /// Whether nothing is known.
     pub fn is_bottom(&self) -> bool {
         let no_facts = self.facts.as_ref().is_none_or(|facts| **facts == Facts::default());
-        self.spec.is_none() && no_facts && self.tomb.is_none()
+        self.spec.is_none() && no_facts && self.tombstone.is_none()
     }
 
     /// Completions whose children may not be enqueued yet.
@@ -402,8 +402,8 @@ impl<S: Content> Task<S> {
     /// How the task ended, if it did. Monotone: once `Some`, always `Some`. A completion takes precedence over a person's cancellation,
     /// that over death, and that over a cancellation for the group.
     pub fn ended(&self) -> Option<State> {
-        if let Some(tomb) = &self.tomb {
-            return Some(tomb.state);
+        if let Some(tombstone) = &self.tombstone {
+            return Some(tombstone.state);
         }
         let facts = self.facts.as_ref()?;
         if facts.seal.is_some() || facts.completions.iter().any(|(token, _)| !token.needs_seal()) {
@@ -413,15 +413,15 @@ impl<S: Content> Task<S> {
     }
 
     /// Its tombstone at the end of its retention, if it has ended.
-    pub fn tomb(&self) -> Option<Tomb> {
+    pub fn tombstone(&self) -> Option<Tombstone> {
         let state = self.ended()?;
-        if let Some(tomb) = &self.tomb {
-            return Some(**tomb);
+        if let Some(tombstone) = &self.tombstone {
+            return Some(**tombstone);
         }
         let facts = self.facts.as_ref()?;
         let cancelled_ms = facts.cancel.as_ref().map_or(0, |cancel| cancel.at_ms);
         let at_ms = facts.winner().map_or(cancelled_ms, |(_, completed)| completed.at_ms);
-        Some(Tomb { state, at_ms })
+        Some(Tombstone { state, at_ms })
     }
 
     /// Whether an operator purged it, so that nothing of it is kept once it has ended.
@@ -431,8 +431,8 @@ impl<S: Content> Task<S> {
 
     /// Only the facts that make it ended: what a replica needs to come to the same conclusion, if it [`has_blobs`](Task::has_blobs).
     pub fn ending(&self) -> Task {
-        if let Some(tomb) = &self.tomb {
-            return Task { facts: self.facts.clone(), ..Task::from_tomb(**tomb) };
+        if let Some(tombstone) = &self.tombstone {
+            return Task { facts: self.facts.clone(), ..Task::from_tombstone(**tombstone) };
         }
         let Some(facts) = &self.facts else { return Task::default() };
         let (completions, cancel, seal) = (facts.completions.clone(), facts.cancel.clone(), facts.seal);
@@ -443,7 +443,7 @@ impl<S: Content> Task<S> {
 
     /// A purge with the task's end, for replicas that do not know of the end.
     pub fn purge(&self) -> Task {
-        let Some(facts) = self.facts.as_ref().filter(|_| self.tomb.is_none()) else { return Task::from_purge() };
+        let Some(facts) = self.facts.as_ref().filter(|_| self.tombstone.is_none()) else { return Task::from_purge() };
         Task::from_facts(Facts {
             completions: facts.winner().cloned().into_iter().collect(),
             cancel: facts.cancel.clone(),

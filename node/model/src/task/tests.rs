@@ -25,8 +25,8 @@ fn cancel() -> impl Strategy<Value = Cancel> {
 
 /// One fact, as a client or a leader would write it.
 fn delta() -> impl Strategy<Value = Task> {
-    let tomb = (3usize..6, 0u64..2).prop_map(|(state, at_ms)| Tomb { state: State::ALL[state], at_ms });
-    prop_oneof![20 => fact(), 1 => tomb.prop_map(Task::from_tomb)]
+    let tombstone = (3usize..6, 0u64..2).prop_map(|(state, at_ms)| Tombstone { state: State::ALL[state], at_ms });
+    prop_oneof![20 => fact(), 1 => tombstone.prop_map(Task::from_tombstone)]
 }
 
 fn fact() -> impl Strategy<Value = Task> {
@@ -101,17 +101,17 @@ fn a_purge_says_how_the_task_ended_and_nothing_besides() {
         let log = Task::from_update(token(1), 0, b"entry".to_vec());
         let purge = join(&end, &log).purge();
         assert!(purge.is_purged() && purge.facts.as_ref().is_some_and(|facts| facts.updates.is_empty()));
-        assert_eq!((purge.ended(), purge.tomb()), (end.ended(), end.tomb()));
+        assert_eq!((purge.ended(), purge.tombstone()), (end.ended(), end.tombstone()));
     }
-    let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 4 });
-    assert_eq!(tomb.purge(), Task::from_purge());
-    assert_eq!(join(&tomb, &Task::from_purge()), tomb, "nothing stands beside a tombstone");
+    let tombstone = Task::from_tombstone(Tombstone { state: State::Done, at_ms: 4 });
+    assert_eq!(tombstone.purge(), Task::from_purge());
+    assert_eq!(join(&tombstone, &Task::from_purge()), tombstone, "nothing stands beside a tombstone");
 }
 
 #[test]
 fn a_tombstone_keeps_children_until_they_are_handed_over() {
-    let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 3 });
-    let open = join(&with_children(1, false), &tomb);
+    let tombstone = Task::from_tombstone(Tombstone { state: State::Done, at_ms: 3 });
+    let open = join(&with_children(1, false), &tombstone);
     assert!(open.has_outbox() && open.ended() == Some(State::Done));
     let handed = join(&open, &with_children(1, true));
     assert!(!handed.has_outbox());
@@ -121,7 +121,7 @@ fn a_tombstone_keeps_children_until_they_are_handed_over() {
 
 #[test]
 fn what_stands_beside_a_tombstone_is_read_as_it_was_written() {
-    let handed = join(&Task::from_tomb(Tomb { state: State::Done, at_ms: 3 }), &with_children(1, true));
+    let handed = join(&Task::from_tombstone(Tombstone { state: State::Done, at_ms: 3 }), &with_children(1, true));
     let written = rmp_serde::to_vec(&handed).unwrap();
     assert_eq!(rmp_serde::from_slice::<Task>(&written).unwrap(), handed, "without anything that was settled before it");
 }
@@ -181,7 +181,7 @@ proptest! {
     fn equal_digests_mean_equal_tasks(a in task(), b in task()) {
         let id = TaskId::new(1, 2, 3, 4);
         // The content of tombstones is not compared, but for what stands beside them.
-        let buried = a.tomb.is_some() && b.tomb.is_some() && a.facts == b.facts;
+        let buried = a.tombstone.is_some() && b.tombstone.is_some() && a.facts == b.facts;
         prop_assert_eq!(a == b || (a.is_bottom() && b.is_bottom()) || buried, a.digest(&id) == b.digest(&id));
     }
 
@@ -210,12 +210,12 @@ proptest! {
 
     #[test]
     fn nothing_stands_beside_a_tombstone_but_children(a in task(), b in task(), at_ms in any::<u64>()) {
-        let buried = join(&a, &Task::from_tomb(Tomb { state: State::Done, at_ms }));
+        let buried = join(&a, &Task::from_tombstone(Tombstone { state: State::Done, at_ms }));
         prop_assert!(buried.spec.is_none() && is_of_children(&buried));
         let after = join(&b, &buried);
         prop_assert!(after.spec.is_none() && is_of_children(&after) && after.ended().is_some());
         prop_assert_eq!(after.ending(), after.clone());
-        prop_assert_eq!(a.tomb().map(|tomb| tomb.state), a.ended());
+        prop_assert_eq!(a.tombstone().map(|tombstone| tombstone.state), a.ended());
     }
 
     #[test]

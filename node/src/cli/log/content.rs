@@ -2,9 +2,9 @@
 //! shown.
 
 use norn_cli::{Part, text};
-use norn_model::claim_table::cell::{Cell, CellState};
+use norn_model::claim_table::entry::{ClaimEntry, ClaimState};
 use norn_model::claim_table::operation::{Ended, Op};
-use norn_model::claim_table::table::Table;
+use norn_model::claim_table::table::ClaimTable;
 use norn_model::record::Record;
 use norn_model::task::{Completed, Facts, Task};
 use norn_model::viewstamp::Viewstamp;
@@ -141,7 +141,7 @@ fn describe(record: &Record) -> Content {
         Record::Roster(roster) => {
             whole(json!({ "version": roster.version, "members": roster.members.keys().collect::<Vec<_>>() }))
         }
-        Record::Mark { time_ms, sessions } => whole(json!({ "time_ms": time_ms, "sessions": sessions })),
+        Record::HighWaterMark { time_ms, sessions } => whole(json!({ "time_ms": time_ms, "sessions": sessions })),
         Record::Vote { promised, voted_for, .. } => {
             let voted_for = voted_for.map(|replica| replica.node.to_string());
             whole(json!({ "promised": promised, "voted_for": voted_for }))
@@ -207,8 +207,9 @@ fn completed_object(token: Token, completed: &Completed) -> Value {
 /// Creates the item of a task's known facts. It is also about the children of its completions, whose origin it is.
 fn task_item(id: TaskId, what: &str, task: &Task) -> Item {
     let spec = task.spec.as_ref().map(|spec| spec_object(spec));
-    let tomb = task.tomb.as_ref().map(|tomb| json!({ "state": tomb.state.name(), "at_ms": tomb.at_ms }));
-    let mut known = json!({ "spec": spec, "tomb": tomb });
+    let tombstone =
+        task.tombstone.as_ref().map(|tombstone| json!({ "state": tombstone.state.name(), "at_ms": tombstone.at_ms }));
+    let mut known = json!({ "spec": spec, "tomb": tombstone });
     let mut children = Vec::new();
     if let (Some(facts), Some(known)) = (&task.facts, known.as_object_mut()) {
         known.extend(facts_object(facts).as_object().cloned().unwrap_or_default());
@@ -253,12 +254,12 @@ fn ended_items(ended: &[Ended]) -> Vec<Item> {
     ended.iter().map(|Ended { id, facts }| task_item(*id, "ended", facts)).collect()
 }
 
-fn table_items(table: &Table) -> Vec<Item> {
-    let cells = table.cells.iter().map(|(id, cell)| about(*id, "claim", cell_object(cell)));
+fn table_items(table: &ClaimTable) -> Vec<Item> {
+    let entries = table.entries.iter().map(|(id, entry)| about(*id, "claim", entry_object(entry)));
     let out = table.out.values().flat_map(|ended| ended_items(ended));
     let reserved = table.reserved.iter().map(|(id, spec)| about(*id, "reserved", json!({ "spec": spec_object(spec) })));
     let forgotten = abouts(&table.forgetting.ids, "forget");
-    cells.chain(out).chain(reserved).chain(forgotten).collect()
+    entries.chain(out).chain(reserved).chain(forgotten).collect()
 }
 
 /// Adds the fields of a claim's end, if there is one.
@@ -269,23 +270,23 @@ fn with_end(mut fields: Value, end: Option<&ClaimEnd>) -> Value {
     fields
 }
 
-fn cell_object(cell: &Cell) -> Value {
-    let state = match &cell.state {
-        CellState::Held => json!("held"),
-        CellState::Released { not_before_ms, end } => {
+fn entry_object(entry: &ClaimEntry) -> Value {
+    let state = match &entry.state {
+        ClaimState::Held => json!("held"),
+        ClaimState::Released { not_before_ms, end } => {
             json!({ "released": with_end(json!({ "not_before_ms": not_before_ms }), end.as_deref()) })
         }
-        CellState::Void => json!("void"),
-        CellState::Dead { reason, at_ms, end } => {
+        ClaimState::Void => json!("void"),
+        ClaimState::Dead { reason, at_ms, end } => {
             json!({ "dead": with_end(json!({ "reason": &**reason, "at_ms": at_ms }), end.as_deref()) })
         }
-        CellState::Sealed { completed } => json!({ "sealed": completed_object(cell.token, completed) }),
+        ClaimState::Sealed { completed } => json!({ "sealed": completed_object(entry.token, completed) }),
     };
     json!({
-        "token": cell.token.to_string(), "state": state, "worker": &*cell.worker, "attempt": cell.attempt,
-        "call": cell.claim.to_string(), "lease_ms": cell.lease_ms, "granted_ms": cell.granted_ms, "expires_ms": cell.expires_ms,
-        "session": cell.session.map(|session| session.to_string()),
-        "earlier": cell.past.iter().map(|(token, _)| token.to_string()).collect::<Vec<_>>(),
+        "token": entry.token.to_string(), "state": state, "worker": &*entry.worker, "attempt": entry.attempt,
+        "call": entry.claim.to_string(), "lease_ms": entry.lease_ms, "granted_ms": entry.granted_ms, "expires_ms": entry.expires_ms,
+        "session": entry.session.map(|session| session.to_string()),
+        "earlier": entry.past.iter().map(|(token, _)| token.to_string()).collect::<Vec<_>>(),
     })
 }
 
@@ -345,14 +346,14 @@ fn op_items(op: &Op, viewstamp: Viewstamp) -> Vec<Item> {
         }
         Op::Made { id } => abouts(&[*id], "made"),
         Op::Refuse { id, refusal } => vec![about(*id, "refuse", json!({ "reason": refusal.to_string() }))],
-        Op::Quota { queue, partition, .. } => {
+        Op::SlotQuota { queue, partition, .. } => {
             other("quota", json!({ "queue": queue.as_str(), "of_partition": partition.0 }))
         }
         Op::Level { queue, level } => other("level", json!({ "queue": queue.as_str(), "level": level })),
         Op::Forget { ids } => abouts(ids, "forget"),
         Op::Forgotten => other("forgotten", json!({})),
         Op::Cohort(_) => other("cohort", json!({})),
-        Op::Root(_) => other("root", json!({})),
+        Op::Metadata(_) => other("root", json!({})),
         Op::Schedules(_) => other("schedules", json!({})),
     };
     for object in items.iter_mut().filter_map(|item| item.what.as_object_mut()) {

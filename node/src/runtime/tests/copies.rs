@@ -21,7 +21,7 @@ async fn is_refused(cluster: &Cluster, running: &Identity, copied: &mut Settings
         match start(copied).await {
             Ok(server) => server.shutdown().await,
             Err(error) => {
-                assert!(matches!(error, StartError::Second(_)), "{error}");
+                assert!(matches!(error, StartError::DuplicateInstance(_)), "{error}");
                 let words = error.to_string();
                 assert!(words.contains(&running.address), "{words}");
                 return assert!(words.contains(&copied.data.display().to_string()), "{words}");

@@ -2,10 +2,10 @@
 
 use super::{CLUSTER, Double, Files};
 use crate::log::{Identity, Log, LogConfig, Saved, Upkeep};
-use norn_model::claim_table::table::Table;
+use norn_model::claim_table::table::ClaimTable;
+use norn_model::metadata;
 use norn_model::record::{Kind, Record};
 use norn_model::ring;
-use norn_model::root;
 use norn_model::snapshot::Part;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::response::{Genesis, Member};
@@ -39,18 +39,18 @@ pub fn records(members: u32) -> Vec<Record> {
         Record::Identity { node, incarnation },
         Record::Boot { count: 1 },
         Record::Genesis(Arc::clone(&genesis)),
-        Record::Mark { time_ms: 10, sessions: 10 },
+        Record::HighWaterMark { time_ms: 10, sessions: 10 },
     ];
     for epoch in 1..=2 {
         for partition in (0..PARTITIONS as u16).map(PartitionId) {
-            let cohort = root::cohort(&genesis, partition);
+            let cohort = metadata::cohort(&genesis, partition);
             let voted_for = Some(ReplicaId { node, incarnation });
-            let table = Some(Arc::new(Table::new(cohort)));
+            let table = Some(Arc::new(ClaimTable::new(cohort)));
             records.push(Record::Vote { partition, promised: epoch, voted_for });
             records.push(Record::Install { partition, viewstamp: Viewstamp { epoch, length: 0 }, table });
             records.push(Record::Facts { partition, items: Arc::new(Vec::new()) });
         }
-        records.push(Record::Mark { time_ms: 20 * epoch, sessions: 20 * epoch });
+        records.push(Record::HighWaterMark { time_ms: 20 * epoch, sessions: 20 * epoch });
         records.push(Record::Boot { count: 1 + epoch });
     }
     records.push(Record::Facts { partition: PartitionId(0), items: Arc::new(Vec::new()) });

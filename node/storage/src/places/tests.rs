@@ -5,7 +5,7 @@ use crate::disk::Disk;
 use crate::double::Double;
 use crate::{Identity, Log, LogConfig, Replay, Saved, SnapshotError, Upkeep};
 use norn_model::snapshot::{Moved, Part};
-use norn_model::task::{Completed, SMALL_BYTES, Slot, Tomb};
+use norn_model::task::{Completed, SMALL_BYTES, Slot, Tombstone};
 use norn_wire::{NodeId, PartitionId, QueueName, Spec, State, Token};
 
 const CONFIG: LogConfig =
@@ -169,8 +169,8 @@ fn tombstones_in_a_snapshot_move_no_body() {
     assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
     let [first, mut last] = parts(&wanted);
     // Tombstones before, among and after the tasks with bodies.
-    let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 1 });
-    let items = Arc::new(vec![(id(0), tomb.clone()), (id(LENGTHS.len()), tomb)]);
+    let tombstone = Task::from_tombstone(Tombstone { state: State::Done, at_ms: 1 });
+    let items = Arc::new(vec![(id(0), tombstone.clone()), (id(LENGTHS.len()), tombstone)]);
     last.records.push(Record::Facts { partition: PartitionId(0), items });
     assert_eq!((log.save_part(first), log.save_part(last)), (Ok(Saved::Part), Ok(Saved::Whole)));
     let Ok(Upkeep::Moved(moved)) = log.upkeep() else { panic!("nothing else comes first") };

@@ -362,12 +362,12 @@ impl Node {
     /// A call is over: voids all its grants here except those that its client keeps.
     pub(crate) fn on_claim_left(&mut self, claim: ClaimId, keeps: &BTreeSet<TaskId>) {
         let led: Vec<_> =
-            self.led.iter().filter(|id| self.partitions[id].register.knows_claim(&claim)).copied().collect();
+            self.led.iter().filter(|id| self.partitions[id].consensus.knows_claim(&claim)).copied().collect();
         for partition in led {
-            let register = &self.partitions[&partition].register;
-            let held = register.held_by(claim);
+            let consensus = &self.partitions[&partition].consensus;
+            let held = consensus.held_by(claim);
             let left = held.iter().filter(|id| !keeps.contains(*id));
-            let items: Vec<(TaskId, Token)> = left.map(|id| (*id, register.table.cells[id].token)).collect();
+            let items: Vec<(TaskId, Token)> = left.map(|id| (*id, consensus.table.entries[id].token)).collect();
             self.void(partition, items);
         }
     }

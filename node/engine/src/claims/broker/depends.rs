@@ -5,7 +5,7 @@ use super::Phase;
 use crate::Node;
 use crate::claims::sessions::check_open;
 use crate::write_read::read::Reader;
-use norn_model::claim_table::table::Cell;
+use norn_model::claim_table::table::ClaimEntry;
 use norn_model::replica::version::is_as_expected;
 use norn_model::task::Task;
 use norn_wire::error::{Error, ErrorCode};
@@ -27,12 +27,12 @@ impl Node {
     }
 
     /// A majority has answered with what it knows of a task that a call depends on.
-    pub(crate) fn depend_read(&mut self, number: u64, id: TaskId, read: Result<(&Task, Option<&Cell>), Error>) {
+    pub(crate) fn depend_read(&mut self, number: u64, id: TaskId, read: Result<(&Task, Option<&ClaimEntry>), Error>) {
         let Some(call) = self.claims.broker.calls.get_mut(&number) else { return };
         let Phase::Checking { open } = &mut call.phase else { return };
-        let there = |(task, cell): (&Task, Option<&Cell>)| {
+        let there = |(task, entry): (&Task, Option<&ClaimEntry>)| {
             let depends = call.claim.depends.iter().filter(|depend| depend.id == id);
-            depends.into_iter().all(|depend| is_as_expected(task, cell, depend.expected)).then_some(())
+            depends.into_iter().all(|depend| is_as_expected(task, entry, depend.expected)).then_some(())
         };
         let missing = || {
             let message = "a task that the claim depends on is not there, or not as expected; nothing was claimed";
@@ -49,6 +49,6 @@ impl Node {
             return;
         }
         call.phase = Phase::Idle;
-        if call.got.is_empty() { self.pursue(number) } else { self.answer_claim(number) }
+        if call.got.is_empty() { self.advance_claim(number) } else { self.answer_claim(number) }
     }
 }

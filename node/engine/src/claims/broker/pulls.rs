@@ -29,7 +29,7 @@ impl Node {
         for queue in &sought {
             self.seek(queue, 1);
         }
-        // Permits or concurrency slots may be on their way, whether or not any node is asked.
+        // Rate tokens or concurrency slots may be on their way, whether or not any node is asked.
         self.set_ask_timer(own);
         self.conclude_pulls(own);
     }
@@ -99,7 +99,7 @@ impl Node {
         let mut partitions = Vec::new();
         let mut ready = Vec::new();
         let follows = |replica: &&norn_model::replica::Partition| {
-            replica.cohort().knows(from) && replica.register.leading().is_none()
+            replica.cohort().knows(from) && replica.consensus.leading().is_none()
         };
         for replica in self.partitions.values().filter(follows) {
             // A task whose body is lost here is in no queue, so the answer below would leave it out.

@@ -7,7 +7,7 @@
 use super::Grant;
 use crate::Node;
 use crate::context::timers::Key;
-use norn_model::claim_table::table::CellState;
+use norn_model::claim_table::table::ClaimState;
 use norn_model::message::Claiming;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{NodeId, PartitionId, TaskId, Token};
@@ -202,12 +202,12 @@ impl Node {
 
     /// At the leader: whether no later leader can find a grant. The table without it has to be committed.
     fn is_gone(&mut self, partition: PartitionId, (id, token, at): &Grant) -> bool {
-        let Some(register) = self.partitions.get(&partition).map(|replica| &replica.register) else { return false };
-        let here = register.viewstamp;
-        let leads = register.leading().is_some_and(|leading| leading.established && leading.epoch == here.epoch);
-        let held = register
-            .cell(id)
-            .is_some_and(|cell| cell.token == *token && cell.renewed == *at && cell.state == CellState::Held);
+        let Some(consensus) = self.partitions.get(&partition).map(|replica| &replica.consensus) else { return false };
+        let here = consensus.viewstamp;
+        let leads = consensus.leading().is_some_and(|leading| leading.established && leading.epoch == here.epoch);
+        let held = consensus
+            .claim_entry(id)
+            .is_some_and(|entry| entry.token == *token && entry.renewed == *at && entry.state == ClaimState::Held);
         let of = self.claims.broker.returns.grants.by_partition.get_mut(&partition);
         let Some(said) = of.and_then(|of| of.grants.get_mut(&(*id, *token, *at))) else { return false };
         if !leads || held || *at > here {
@@ -219,7 +219,7 @@ impl Node {
             said.gone = Some(here);
             return false;
         }
-        register.commit >= seen.length
+        consensus.commit >= seen.length
     }
 }
 

@@ -18,12 +18,12 @@ use std::cmp::Reverse;
 const SILENT_MS: u64 = 1_000;
 /// Delay of silent clients' calls. Work waits that long for calls of live clients, also at other nodes, which hear of it every 200 ms.
 const LAST_MS: u64 = 500;
-/// The same for a queue with a rate. The next permits come mostly a multiple of 50 ms later: a silent call that is let in just then
+/// The same for a queue with a rate. The next rate tokens come mostly a multiple of 50 ms later: a silent call that is let in just then
 /// would be as quick as the calls that are woken for them.
 const LAST_WITH_RATE_MS: u64 = 530;
 /// A silent call of a queue with a rate that is woken again within this time...
 const AGAIN_MS: u64 = 1_000;
-/// ...is delayed by this only: over a slow network it would find each permit gone otherwise. Permits are announced to all nodes at
+/// ...is delayed by this only: over a slow network it would find each rate token gone otherwise. Rate tokens are announced to all nodes at
 /// once.
 const LAST_AGAIN_MS: u64 = 130;
 
@@ -95,7 +95,7 @@ impl Node {
         let (heard, silent) = self.claims.broker.to_wake(queue, count, now_us);
         for number in heard {
             self.wake(number);
-            self.pursue(number);
+            self.advance_claim(number);
         }
         let has_rate = self.policy_of(queue).rate.is_some();
         for number in silent {
@@ -119,7 +119,7 @@ impl Node {
         self.timers.cancel(Key::Park(number));
         if let Some(call) = self.claims.broker.calls.get_mut(&number) {
             call.tried.clear();
-            call.vain += 1;
+            call.fruitless_wakeups += 1;
         }
     }
 }

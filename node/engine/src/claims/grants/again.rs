@@ -10,7 +10,7 @@ use super::super::broker::Grant;
 use crate::Node;
 use crate::claims::calls::Turns;
 use norn_model::claim_table::table::Op;
-use norn_model::register::Waiting;
+use norn_model::consensus::Waiting;
 use norn_model::replica::Partition;
 use norn_wire::error::Error;
 use norn_wire::{Claim, PartitionId, TaskId, Token};
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 impl Node {
     /// Adds the grants to an answer that this call holds already, except those in `got`. Returns how many.
     pub(super) fn recall(&mut self, session: u64, claim: &Claim, max: usize, got: &[TaskId]) -> usize {
-        let knows = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
+        let knows = |id: &&PartitionId| self.partitions[id].consensus.knows_claim(&claim.claim);
         let (led, unready): (Vec<PartitionId>, Vec<PartitionId>) =
             self.led.iter().filter(knows).partition(|id| self.may_renew(**id));
         self.doubt(session, unready);
@@ -30,21 +30,22 @@ impl Node {
         let mut recalled = 0;
         let mut turns = Turns::default();
         for partition in led {
-            let Partition { register, store, .. } = &self.partitions[&partition];
-            let unproven = &register.leading().expect("it leads").unproven;
-            let has_ended = |id: &TaskId| store.ended(id) || unproven.contains(&(*id, register.table.cells[id].token));
+            let Partition { consensus, store, .. } = &self.partitions[&partition];
+            let unproven = &consensus.leading().expect("it leads").unproven;
+            let has_ended =
+                |id: &TaskId| store.ended(id) || unproven.contains(&(*id, consensus.table.entries[id].token));
             // A claim of an ended task is not held, even if only a follower knows of the end. Nor is one of a task that has lost its
             // spec. Neither must take the place of another task.
             let open = |id: &TaskId| !has_ended(id) && !store.lacks_spec(id);
-            let mut unclear = register.held_by(claim.claim).iter().any(|id| store.lacks_spec(id));
+            let mut unclear = consensus.held_by(claim.claim).iter().any(|id| store.lacks_spec(id));
             let mut has_turn = |id: &TaskId| {
                 let checked = self.check_turn(id, &mut turns);
                 unclear |= checked.as_ref().is_err_and(Error::passes);
                 checked.is_ok()
             };
-            let open = register.held_by(claim.claim).into_iter().filter(|id| open(id) && !got.contains(id));
+            let open = consensus.held_by(claim.claim).into_iter().filter(|id| open(id) && !got.contains(id));
             let open = open.filter(|id| has_turn(id));
-            let mut held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
+            let mut held: Vec<(TaskId, Token)> = open.map(|id| (id, consensus.table.entries[&id].token)).collect();
             // The call may hold more than it asks for, through questions whose answers were lost.
             unclear |= held.len() > max - recalled;
             held.truncate(max - recalled);
@@ -68,7 +69,7 @@ impl Node {
     ) -> Vec<(TaskId, Token)> {
         let mut found = Vec::new();
         for item in held {
-            let at = self.partitions[&partition].register.table.cells[&item.0].renewed;
+            let at = self.partitions[&partition].consensus.table.entries[&item.0].renewed;
             if made.contains(&(item.0, item.1, at)) {
                 self.claims.grants.sessions.get_mut(&session).expect("under way").repeated.insert(item.0);
                 self.tell(partition, Some(at), session, &item);
@@ -84,7 +85,7 @@ impl Node {
             return;
         }
         let renewed = |(id, token): &(TaskId, Token)| {
-            let had_ms = self.partitions[&partition].register.table.cells[id].lease_ms;
+            let had_ms = self.partitions[&partition].consensus.table.entries[id].lease_ms;
             let lease_ms = self.policy_of_task(partition, id).map_or(had_ms, |policy| policy.lease_of(claim));
             (*id, *token, lease_ms, self.now.wall_ms.saturating_add(lease_ms))
         };

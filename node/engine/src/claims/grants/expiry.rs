@@ -12,7 +12,7 @@ use super::DROP_DELAY_MS;
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use norn_model::claim_table::table::{Cell, CellState, Op};
+use norn_model::claim_table::table::{ClaimEntry, ClaimState, Op};
 use norn_model::config::mutant;
 use norn_model::limits::DUE_MAX;
 use norn_model::message::Claiming;
@@ -108,11 +108,11 @@ impl Node {
         let now = self.now;
         let wall_only = mutant!(self.config, WallClockOnly);
         let monotonic_only = mutant!(self.config, MonotonicOnly);
-        let register = &self.partitions[&partition].register;
-        let Some(leading) = register.leading().filter(|leading| leading.established) else { return };
+        let consensus = &self.partitions[&partition].consensus;
+        let Some(leading) = consensus.leading().filter(|leading| leading.established) else { return };
         let (epoch, margin_ms) = (leading.epoch, leading.margin_ms);
         let mut looked = 0;
-        while let Some((at_us, id)) = self.partitions[&partition].register.first_expiry() {
+        while let Some((at_us, id)) = self.partitions[&partition].consensus.first_expiry() {
             if at_us > now.mono_us && !wall_only {
                 break;
             }
@@ -122,23 +122,23 @@ impl Node {
                 return self.timers.set(Key::Expiry(partition), now.mono_us + 1);
             }
             let replica = self.partitions.get_mut(&partition).expect("just seen");
-            let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
-            assert!(cell.state == CellState::Held, "a deadline is of a claim that is not held");
+            let entry = replica.consensus.claim_entry(&id).expect("deadlines are of claims").clone();
+            assert!(entry.state == ClaimState::Held, "a deadline is of a claim that is not held");
             // Within one leadership there is one wall clock and nothing to compare; an inherited end comes from another node's clock.
-            let inherited = cell.renewed.epoch != epoch;
-            let end_ms = cell.expires_ms.saturating_add(if inherited { margin_ms } else { 0 });
+            let inherited = entry.renewed.epoch != epoch;
+            let end_ms = entry.expires_ms.saturating_add(if inherited { margin_ms } else { 0 });
             if now.wall_ms < end_ms && !monotonic_only {
                 let wait_ms = (end_ms - now.wall_ms).clamp(1, EXPIRY_LOOK_MS_MAX);
-                replica.register.postpone_expiry(id, now.mono_after_ms(wait_ms));
+                replica.consensus.postpone_expiry(id, now.mono_after_ms(wait_ms));
                 if wall_only {
                     break;
                 }
                 continue;
             }
-            if let Some(until_us) = (!wall_only).then(|| self.asks_for_confirmation(id, &cell, epoch)).flatten() {
+            if let Some(until_us) = (!wall_only).then(|| self.asks_for_confirmation(id, &entry, epoch)).flatten() {
                 let again_us = now.mono_after_ms(self.config.resend_ms).min(until_us);
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
-                replica.register.postpone_expiry(id, again_us);
+                replica.consensus.postpone_expiry(id, again_us);
                 continue;
             }
             let waits = self.waits_when_lapsed(partition, &id).filter(|waits| !waits || self.may_append(partition));
@@ -146,7 +146,7 @@ impl Node {
             let Some(waits) = waits else {
                 // A task's wait is recorded together with the end of the claim, or neither is yet. Other tasks with its key need not
                 // wait for it any more: the leader may never learn which task it was.
-                if replica.register.await_lapse(id, now.mono_after_ms(DROP_DELAY_MS)) {
+                if replica.consensus.await_lapse(id, now.mono_after_ms(DROP_DELAY_MS)) {
                     self.stirred.insert(partition);
                 }
                 if wall_only {
@@ -154,25 +154,25 @@ impl Node {
                 }
                 continue;
             };
-            self.lapse(partition, id, &cell, waits);
+            self.lapse(partition, id, &entry, waits);
         }
         self.arm_expiry(partition);
     }
 
     /// Ends a claim. With `waits` an operation records the end, as the task may have to wait, or others may be claimed in its place.
-    fn lapse(&mut self, partition: PartitionId, id: TaskId, cell: &Cell, waits: bool) {
+    fn lapse(&mut self, partition: PartitionId, id: TaskId, entry: &ClaimEntry, waits: bool) {
         let now = self.now;
         self.claims.grants.unconfirmed.asked.remove(&id);
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let token = replica.register.lapse(id);
+        let token = replica.consensus.lapse(id);
         self.outbox.observe(Observation::Expired { id, token });
         if let Some((token, reason, end)) = self.exhausted(partition, &id) {
             self.kill(partition, (id, token), &reason, end);
         } else if waits {
-            let pause_ms = self.draw_backoff(partition, &id, cell.attempt);
+            let pause_ms = self.draw_backoff(partition, &id, entry.attempt);
             let not_before_ms = pause_ms.map_or(0, |pause_ms| now.wall_ms.saturating_add(pause_ms));
             let at_ms = now.wall_ms;
-            let end = Some(cell.expired());
+            let end = Some(entry.expired());
             self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true, end }, None);
         } else {
             let replica = self.partitions.get_mut(&partition).expect("just seen");
@@ -185,20 +185,20 @@ impl Node {
     /// client has confirmed it and have not answered. A broker does not answer for grants that may still be confirmed. It gives these
     /// back itself, within the time that any confirmation may take since the grant was made, so no claim is held for longer than that
     /// after its lease.
-    fn asks_for_confirmation(&mut self, id: TaskId, cell: &Cell, epoch: Epoch) -> Option<u64> {
+    fn asks_for_confirmation(&mut self, id: TaskId, entry: &ClaimEntry, epoch: Epoch) -> Option<u64> {
         // A client that renews the claim has got it, or has asked for it again; in both cases it is not given back.
-        let is_renewed = cell.expires_ms != cell.granted_ms.saturating_add(cell.lease_ms);
+        let is_renewed = entry.expires_ms != entry.granted_ms.saturating_add(entry.lease_ms);
         if is_renewed || mutant!(self.config, LapsesUnasked) {
             return None;
         }
-        let grant = (id, cell.token, cell.renewed);
+        let grant = (id, entry.token, entry.renewed);
         let known = self.claims.grants.unconfirmed.asked.get(&id);
         let known = known.filter(|asked| asked.grant == grant && asked.epoch == epoch);
         let (until_us, mut open) = match known {
             Some(asked) => (asked.until_us, asked.open.clone()),
             None => {
-                let broker = self.claims.grants.unconfirmed.broker_of(&id, cell.token);
-                let inherited = cell.renewed.epoch != epoch;
+                let broker = self.claims.grants.unconfirmed.broker_of(&id, entry.token);
+                let inherited = entry.renewed.epoch != epoch;
                 let all = self.others().chain([self.me]).filter(|_| inherited && broker.is_none());
                 let open = all.chain(broker).collect();
                 (self.now.mono_after_ms(self.confirmed_ms()), open)
@@ -209,7 +209,7 @@ impl Node {
         if asks {
             for node in &open {
                 let questions = self.claims.grants.unconfirmed.questions.entry(*node).or_default();
-                questions.push((id, cell.token, cell.claim));
+                questions.push((id, entry.token, entry.claim));
             }
         }
         self.claims.grants.unconfirmed.asked.insert(id, Asked { grant, epoch, until_us, open });
@@ -228,13 +228,14 @@ impl Node {
             }
             let (grant, is_last) = (asked.grant, asked.open.is_empty());
             let partition = self.partition_of(&id);
-            let cell = self.partitions.get(&partition).and_then(|replica| replica.register.cell(&id));
-            let still = |cell: &Cell| (id, cell.token, cell.renewed) == grant && cell.state == CellState::Held;
-            if !cell.is_some_and(still) {
+            let entry = self.partitions.get(&partition).and_then(|replica| replica.consensus.claim_entry(&id));
+            let still =
+                |entry: &ClaimEntry| (id, entry.token, entry.renewed) == grant && entry.state == ClaimState::Held;
+            if !entry.is_some_and(still) {
                 self.claims.grants.unconfirmed.asked.remove(&id);
-            } else if is_last && !self.partitions[&partition].register.is_lapsed(&id) {
+            } else if is_last && !self.partitions[&partition].consensus.is_lapsed(&id) {
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
-                replica.register.postpone_expiry(id, self.now.mono_us);
+                replica.consensus.postpone_expiry(id, self.now.mono_us);
                 partitions.insert(partition);
             }
         }

@@ -16,7 +16,7 @@ pub(super) struct Voids(BTreeMap<(ClaimId, PartitionId), Viewstamp>);
 impl Node {
     /// Records that the latest operation of a partition voids grants of a claim.
     pub(super) fn remember_void(&mut self, claim: ClaimId, partition: PartitionId) {
-        let at = self.partitions[&partition].register.viewstamp;
+        let at = self.partitions[&partition].consensus.viewstamp;
         self.claims.grants.voids.0.insert((claim, partition), at);
         if self.claims.grants.voids.0.len() > VOIDS_MAX {
             let mut voids = std::mem::take(&mut self.claims.grants.voids.0);
@@ -46,7 +46,7 @@ impl Node {
     /// answers for itself.
     fn is_unsettled(&self, partition: PartitionId, at: Viewstamp) -> bool {
         let Some(replica) = self.partitions.get(&partition) else { return false };
-        let leads = replica.register.leading().is_some_and(|leading| leading.epoch == at.epoch);
-        leads && replica.register.commit < at.length
+        let leads = replica.consensus.leading().is_some_and(|leading| leading.epoch == at.epoch);
+        leads && replica.consensus.commit < at.length
     }
 }

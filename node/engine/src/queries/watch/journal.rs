@@ -79,7 +79,7 @@ impl Journals {
 impl Node {
     /// Writes what has become of tasks of a partition to the journals.
     pub(crate) fn note_moves(&mut self, partition: PartitionId) {
-        if self.queries.journals.by_subject.is_empty() || partition == PartitionId::ROOT {
+        if self.queries.journals.by_subject.is_empty() || partition == PartitionId::METADATA {
             return;
         }
         let whole = self.speaks_for(partition);
@@ -88,7 +88,7 @@ impl Node {
         if anew {
             replica.store.watch(true);
         }
-        let (moved, leads) = (replica.store.take_moved(), replica.register.established());
+        let (moved, leads) = (replica.store.take_moved(), replica.consensus.established());
         if !whole {
             self.queries.journals.uncover(partition);
             return;

@@ -58,13 +58,13 @@ impl Node {
         let (large, told_bytes) = self.without_room(partition, items);
         self.membership.note_told_bytes(told_bytes);
         let tasks = if gone.is_empty() && large.is_empty() {
-            self.learn_shared(partition, items)
+            self.merge_shared(partition, items)
         } else {
             let taken = items.iter().filter(|(id, _)| !over(id) && !large.contains(id)).cloned().collect();
             if forgets.is_none() && !gone.is_empty() {
                 self.refuse_forgotten(from, partition, gone);
             }
-            self.learn(partition, taken)
+            self.merge(partition, taken)
         };
         if by_buckets {
             self.repair.brought(from, partition, self.now.mono_us);

@@ -4,9 +4,9 @@
 use super::budget::Cost;
 use super::dialogue::{Dialogue, Parcel, Slice};
 use norn_model::config::Config;
+use norn_model::consensus::Hold;
 use norn_model::limits::{BUCKETS, REPAIR_LIST_TASKS_MAX, REPAIR_LOOKS_MAX, REPAIR_QUEUE_BYTES_MAX};
 use norn_model::message::{Level, Step};
-use norn_model::register::Hold;
 use norn_model::replica::Store;
 use norn_model::replica::places::bucket_of;
 use norn_model::task::Task;
@@ -55,11 +55,11 @@ struct Side {
 impl Side {
     fn with(ids: impl IntoIterator<Item = TaskId>) -> Side {
         let mut side = Side::default();
-        ids.into_iter().for_each(|id| side.learn(id, enqueued()));
+        ids.into_iter().for_each(|id| side.merge(id, enqueued()));
         side
     }
 
-    fn learn(&mut self, id: TaskId, task: Task) {
+    fn merge(&mut self, id: TaskId, task: Task) {
         self.store.merge(id, task, Hold::default(), 1);
     }
 
@@ -99,7 +99,7 @@ fn compare(sides: &mut [Side; 2], salt: u64, faults: &mut Option<Random>) {
         }
         for Parcel { ids, .. } in arriving(parcels, faults) {
             for id in ids {
-                to.learn(id, from.store.content(&id).expect("it is sent").0);
+                to.merge(id, from.store.content(&id).expect("it is sent").0);
             }
         }
     }
@@ -131,9 +131,9 @@ fn replicas(scattered_tasks: &[Known], crowded_tasks: &[Known]) -> [Side; 2] {
             if matches!((known, place), (Known::Here, 1) | (Known::There, 0)) {
                 continue;
             }
-            side.learn(id, enqueued());
+            side.merge(id, enqueued());
             if matches!(known, Known::Differently) {
-                side.learn(id, logged(place as u32));
+                side.merge(id, logged(place as u32));
             }
         }
     }
@@ -189,7 +189,7 @@ fn equal_replicas_say_nothing_but_their_groups() {
 fn one_difference_costs_one_node_of_each_level() {
     let mut sides = [0, 1].map(|_| Side::with((0..20_000).map(scattered)));
     let id = scattered(12_345);
-    sides[1].learn(id, logged(0));
+    sides[1].merge(id, logged(0));
     compare(&mut sides, 0, &mut None);
     assert!(are_equal(&sides));
     let bucket = bucket_of(&id) as u16;
@@ -216,7 +216,7 @@ fn large_buckets_are_compared_cell_by_cell() {
     let missing = TaskId::new(1_700_000_000_000, 2_000, 5, 0xff_ffff);
     let id = crowded(3_000)[2_999];
     assert_ne!(id, missing);
-    sides[0].learn(id, logged(0));
+    sides[0].merge(id, logged(0));
     compare(&mut sides, 1, &mut None);
     assert!(are_equal(&sides));
     let steps = || sides.iter().flat_map(|side| &side.steps);
@@ -233,8 +233,8 @@ fn large_buckets_are_compared_cell_by_cell() {
 fn a_bucket_too_large_to_be_looked_at_at_once_is_listed_in_parts() {
     let ids = crowded(REPAIR_LOOKS_MAX as usize + 3_000);
     let mut sides = [0, 1].map(|_| Side::with(ids.iter().copied()));
-    sides[0].learn(ids[5], logged(0));
-    sides[1].learn(ids[ids.len() - 5], logged(0));
+    sides[0].merge(ids[5], logged(0));
+    sides[1].merge(ids[ids.len() - 5], logged(0));
     compare(&mut sides, 0, &mut None);
     assert!(are_equal(&sides));
     let mut ranges = Vec::new();

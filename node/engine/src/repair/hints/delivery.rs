@@ -324,10 +324,10 @@ impl Node {
         let outcomes: Vec<Outcome> = items.iter().map(outcome).collect();
         let holes = !self.speaks_for(partition);
         if outcomes.iter().all(|outcome| *outcome == Outcome::Stored) {
-            self.learn_shared(partition, items);
+            self.merge_shared(partition, items);
         } else {
             let taken = items.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Stored);
-            self.learn(partition, taken.map(|(item, _)| item.clone()).collect());
+            self.merge(partition, taken.map(|(item, _)| item.clone()).collect());
         }
         let (boot, log) = (self.boot, LogWord::default());
         let own_at = self.partitions[&partition].cohort().version;

@@ -19,7 +19,7 @@
 //! where there is no room, and for a member that was away for longer than `hint_ttl_ms`.
 //!
 //! **No task comes back by a hint.** The keeper of a hint is a sender like any other. A member takes an unknown id that is not above its
-//! floor only from a replica that has forgotten as often, and the keeper of a partition that is not its own is never one
+//! watermark only from a replica that has forgotten as often, and the keeper of a partition that is not its own is never one
 //! (`retention/forgetting.rs`). If a majority refuses a task for that, and so does each member that was ever sent it, it can never be
 //! handed over: the hint is an orphan. Only the answers of members without holes count, as others may have lost what they say they do not
 //! have; and a restarted member is asked anew. Members that took it are asked again when another refuses it, as it may have ended and

@@ -98,7 +98,7 @@ fn an_item_that_one_replica_has_stored_is_unknown() {
 #[test]
 fn an_item_that_an_earlier_replica_may_store_is_not_refused_as_full() {
     let mut group = sent(&[1, 2, 3]);
-    assert!(group.learn(later()));
+    assert!(group.take_cohort(later()));
     [4, 5, 6].into_iter().for_each(|node| group.sent_to(NodeId(node), true));
     for node in [4, 5, 6] {
         answer(&mut group, node, Outcome::NoSpace, later().version);

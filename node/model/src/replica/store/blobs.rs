@@ -1,7 +1,7 @@
 //! Results and log entries in a store: they are evicted from memory like bodies, and loaded where they are needed.
 
-use super::{Entry, Learned, Store};
-use crate::register::Hold;
+use super::{Entry, Merged, Store};
+use crate::consensus::Hold;
 use crate::task::{Blob, Filling, Outline, Slot, Task, Wanted};
 use crdts::CvRDT;
 use norn_wire::TaskId;
@@ -166,8 +166,8 @@ impl Store {
     }
 
     /// Merges waiting facts of a task, as far as the bytes that they need are there; `hold` and `wall_ms` as in [`super::class_of`].
-    pub fn settle_rival(&mut self, id: &TaskId, hold: Hold<'_>, wall_ms: u64) -> Learned {
-        let Some(rival) = self.rivals.remove(id) else { return Learned::default() };
+    pub fn settle_rival(&mut self, id: &TaskId, hold: Hold<'_>, wall_ms: u64) -> Merged {
+        let Some(rival) = self.rivals.remove(id) else { return Merged::default() };
         // What is still undecided waits again.
         self.merge(*id, rival, hold, wall_ms)
     }

@@ -1,7 +1,7 @@
 //! Bodies in a store: which are in memory, where the others are in the log, and which are lost.
 
 use super::{Entry, Store, class_of};
-use crate::register::Hold;
+use crate::consensus::Hold;
 use crate::task::{Outline, Place, Slot, Task, Wanted, buried, spec_digest};
 use norn_wire::TaskId;
 
@@ -23,7 +23,7 @@ impl Entry {
     pub(super) fn check(&self, id: &TaskId) -> Result<(), String> {
         let spec_part = self.digest().wrapping_sub(self.task.facts_digest(id));
         let right = match &self.task.spec {
-            None => spec_part == self.task.tomb.as_ref().map_or(0, |_| buried(id)),
+            None => spec_part == self.task.tombstone.as_ref().map_or(0, |_| buried(id)),
             Some(spec) => spec.body.here().is_none_or(|spec| spec_digest(id, spec) == spec_part),
         };
         if !right {

@@ -1,7 +1,7 @@
 //! What is shown of a record, and what is not.
 
 use super::*;
-use norn_model::task::Tomb;
+use norn_model::task::Tombstone;
 use norn_wire::response::ClaimOutcome;
 use norn_wire::{ClaimId, PartitionId, QueueName};
 use std::sync::Arc;
@@ -42,8 +42,9 @@ fn facts_show_everything_but_what_belongs_to_the_task() {
         purged: true,
         ..Facts::default()
     };
-    let tomb = Tomb { state: norn_wire::State::Done, at_ms: 2_000 };
-    let task = Task { spec: Some(Arc::new(spec())), facts: Some(Box::new(known)), tomb: Some(Box::new(tomb)) };
+    let tombstone = Tombstone { state: norn_wire::State::Done, at_ms: 2_000 };
+    let task =
+        Task { spec: Some(Arc::new(spec())), facts: Some(Box::new(known)), tombstone: Some(Box::new(tombstone)) };
     let record = facts(vec![(TASK, task)]);
     let object = Content::of(&record, None).unwrap().object();
     let item = &object["items"][0];

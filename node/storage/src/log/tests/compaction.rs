@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 const CONFIG: LogConfig = LogConfig { segment_bytes: 300, compact_bytes: 600, ..LogConfig::DEFAULT };
 
 fn item(number: u64) -> Record {
-    Record::Mark { time_ms: number, sessions: number }
+    Record::HighWaterMark { time_ms: number, sessions: number }
 }
 
 /// A host whose state is the set of items it has seen.
@@ -26,7 +26,7 @@ impl Host {
         let (mut items, mut from_log) = (BTreeSet::new(), 0);
         log.replay(|replay| match replay {
             Replay::Record { again: true, .. } | Replay::Promised { .. } => Ok(()),
-            Replay::Record { record: Record::Mark { time_ms, .. }, covered, .. } => {
+            Replay::Record { record: Record::HighWaterMark { time_ms, .. }, covered, .. } => {
                 if !items.insert(time_ms) && !covered {
                     return Err(format!("item {time_ms} twice"));
                 }
