@@ -133,8 +133,12 @@ fn stores(report: &mut Report) -> Result<()> {
 
 fn frames(report: &mut Report) -> Result<()> {
     let items = Arc::new(vec![(id(1), Task::from_spec(spec()?))]);
-    let write =
-        PeerMessage::ReadWrite(ReadWrite::Write { ask: 7, partition: PartitionId(3), at: Viewstamp::default(), items });
+    let write = PeerMessage::ReadWrite(ReadWrite::Write {
+        request_id: 7,
+        partition: PartitionId(3),
+        at: Viewstamp::default(),
+        items,
+    });
     let mut bytes = Vec::new();
     answer(report, "encode a frame with the write of one task of 256 bytes", ROUNDS, || {
         for _ in 0..ROUNDS {

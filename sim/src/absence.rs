@@ -99,7 +99,7 @@ impl World {
 
     /// Checks whether the others have done all that they can; then ends the absence.
     pub fn poll_absence(&mut self, absence: Absence, since_us: u64, limit_us: u64) {
-        if self.copies.is_any_out() || self.is_any_wounded(absence) {
+        if self.copies.is_any_out() || self.is_any_incomplete(absence) {
             self.count("sometimes: not all were well in an absence");
         } else if let Some(reason) = self.undone(absence) {
             if self.now_us - since_us <= limit_us {
@@ -119,11 +119,11 @@ impl World {
 
     /// Whether any node that is there has losses: it can get what it lost only from the others, and perhaps only from the one that is
     /// away.
-    fn is_any_wounded(&self, absence: Absence) -> bool {
+    fn is_any_incomplete(&self, absence: Absence) -> bool {
         let there = self.nodes.iter().enumerate().filter(|(node, _)| absence.is_there(*node));
         let mut views =
             there.flat_map(|(_, process)| process.running.iter().flat_map(|running| running.core.inspect()));
-        views.any(|view| view.lost || !view.wound.is_whole() && view.role == Some(Role::Member))
+        views.any(|view| view.lost || !view.data_loss.is_whole() && view.role == Some(Role::Member))
     }
 
     fn undone(&self, absence: Absence) -> Option<String> {

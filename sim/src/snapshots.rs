@@ -116,17 +116,17 @@ impl World {
             };
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
             let mut records = adapter::state_of(core, &self.nodes[node].disk);
-            records.retain(|record| !matches!(record, Record::Ran { .. } | Record::Ages { .. }));
+            records.retain(|record| !matches!(record, Record::Ran { .. } | Record::LeaseAges { .. }));
             (views, records)
         };
         // A replica with losses may find more in its log than when it started: then it passed over what did not fit.
         let views = running.core.inspect();
-        let wounded: BTreeSet<PartitionId> =
-            views.iter().filter(|view| !view.wound.is_whole()).map(|view| view.partition).collect();
+        let incomplete: BTreeSet<PartitionId> =
+            views.iter().filter(|view| !view.data_loss.is_whole()).map(|view| view.partition).collect();
         let durable = |core: &Core| {
             let (mut views, mut records) = durable(core);
-            views.retain(|view| !wounded.contains(&view.partition));
-            records.retain(|record| record.partition().is_none_or(|partition| !wounded.contains(&partition)));
+            views.retain(|view| !incomplete.contains(&view.partition));
+            records.retain(|record| record.partition().is_none_or(|partition| !incomplete.contains(&partition)));
             (views, records)
         };
         let (read, own) = (durable(&core), durable(&running.core));

@@ -149,8 +149,8 @@ impl World {
 fn promises(message: &PeerMessage) -> bool {
     match message {
         PeerMessage::Election(Election::VoteAnswer { granted, .. }) => *granted,
-        PeerMessage::ReadWrite(ReadWrite::Written { holes, .. })
-        | PeerMessage::Handoff(Handoff::Hinted { holes, .. }) => !holes,
+        PeerMessage::ReadWrite(ReadWrite::Written { incomplete, .. })
+        | PeerMessage::Handoff(Handoff::Hinted { incomplete, .. }) => !incomplete,
         PeerMessage::Reconfiguration(Reconfiguration::Ready { ready, .. }) => *ready,
         PeerMessage::Replication(Replication::Ack { .. })
         | PeerMessage::GarbageCollection(GarbageCollection::Buried { .. } | GarbageCollection::Forgot { .. }) => true,

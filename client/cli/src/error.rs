@@ -61,7 +61,7 @@ pub enum Failure {
     /// Error of a node or the session, or input that breaks a rule of the domain.
     Call(Error),
     /// Same, with a message that already says what to do.
-    Told(Error),
+    Explained(Error),
     /// Malformed command line.
     Usage(String),
     /// The result could not be written. A broken pipe means that the reader has had enough.
@@ -83,7 +83,7 @@ impl Failure {
     /// Returns the error as a program reads it; `None` if there is no reader left.
     pub fn error(&self) -> Option<Error> {
         match self {
-            Failure::Call(error) | Failure::Told(error) => Some(error.clone()),
+            Failure::Call(error) | Failure::Explained(error) => Some(error.clone()),
             Failure::Usage(message) => Some(Error::invalid(message.clone())),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             Failure::Output(error) => Some(Error::invalid(format!("cannot write the result: {error}"))),
@@ -93,7 +93,7 @@ impl Failure {
     /// Returns the exit.
     pub fn exit(&self) -> Exit {
         match self {
-            Failure::Call(error) | Failure::Told(error) => Exit::of(error.code),
+            Failure::Call(error) | Failure::Explained(error) => Exit::of(error.code),
             Failure::Usage(_) => Exit::Usage,
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Failure::Output(_) => Exit::Refused,

@@ -191,7 +191,7 @@ fn left_open(failure: Failure, name: &str) -> Failure {
                 error.message,
                 text::clean(name)
             );
-            Failure::Told(Error { message, id: None, ..error })
+            Failure::Explained(Error { message, id: None, ..error })
         }
         other => other,
     }

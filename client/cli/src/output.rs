@@ -198,7 +198,7 @@ impl Output {
         if !self.json {
             self.rows_written = 0;
             return match failure {
-                Failure::Told(_) => self.complain_of(&error),
+                Failure::Explained(_) => self.complain_of(&error),
                 _ => self.error(&error),
             };
         }

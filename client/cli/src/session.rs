@@ -114,7 +114,7 @@ impl SessionOpenArguments {
             }
         };
         let Some(task) = granted else {
-            return Err(Failure::Told(none_to_be_had(&*runner, enqueued.id, tidy(left())).await));
+            return Err(Failure::Explained(none_to_be_had(&*runner, enqueued.id, tidy(left())).await));
         };
         runner.recent().see(task.id);
         let expires_ms = from_ms.saturating_add(task.lease_ms);
@@ -145,7 +145,7 @@ fn left_open(failure: Failure) -> Failure {
                 "{}; a session without a holder may have been enqueued: the same command is safe to repeat, and takes that one first",
                 error.message
             );
-            Failure::Told(Error { message, id: None, ..error })
+            Failure::Explained(Error { message, id: None, ..error })
         }
         other => other,
     }

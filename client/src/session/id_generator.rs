@@ -88,21 +88,21 @@ const AHEAD_MS_MAX: u64 = 60_000;
 struct ServerClock {
     received_us: u64,
     /// For ids: at least the time of any id that the node has lent.
-    lent: Told,
+    lent: ServerTime,
     /// For all other uses.
-    wall: Told,
+    wall: ServerTime,
 }
 
 /// A server time, advanced by the local clock since the welcome.
 #[derive(Debug)]
-struct Told {
+struct ServerTime {
     time_ms: u64,
     /// Lower bound: the latest time that this session had read before. A node whose clock is behind makes the time stand still for a
     /// while. The bound is dropped only if the earlier time was far ahead.
     floor_ms: u64,
 }
 
-impl Told {
+impl ServerTime {
     fn after(&self, elapsed_ms: u64) -> u64 {
         self.time_ms.saturating_add(elapsed_ms).max(self.floor_ms)
     }
@@ -159,8 +159,8 @@ impl IdGenerator {
         if !lends && (self.minter.is_some() || welcome.time_ms == 0) {
             return;
         }
-        let lent = Told { time_ms: welcome.time_ms, floor_ms: self.id_time_ms(now_us).unwrap_or(0) };
-        let wall = Told { time_ms: welcome.wall_ms(), floor_ms: self.server_time_ms(now_us).unwrap_or(0) };
+        let lent = ServerTime { time_ms: welcome.time_ms, floor_ms: self.id_time_ms(now_us).unwrap_or(0) };
+        let wall = ServerTime { time_ms: welcome.wall_ms(), floor_ms: self.server_time_ms(now_us).unwrap_or(0) };
         self.clock = Some(ServerClock { received_us: now_us, lent, wall });
         self.minter = lends.then_some(welcome.minter);
     }

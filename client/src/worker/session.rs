@@ -26,7 +26,7 @@ enum State {
     Opening(Boxed<Result<WorkerSession, Error>>),
     Open {
         held: Arc<Held>,
-        beating: Option<Boxed<Result<Instant, Error>>>,
+        heartbeat: Option<Boxed<Result<Instant, Error>>>,
     },
 }
 
@@ -95,8 +95,8 @@ impl Session {
                 self.opened(opened);
                 false
             }
-            State::Open { held, beating } => {
-                let lost = beat(&self.client, held, beating).await;
+            State::Open { held, heartbeat } => {
+                let lost = renew_session(&self.client, held, heartbeat).await;
                 if lost {
                     tracing::warn!(session = %held.id, "session lost: its handlers are stopped");
                     self.state = State::Closed { open_at: Instant::now() };
@@ -109,7 +109,7 @@ impl Session {
     fn opened(&mut self, opened: Result<WorkerSession, Error>) {
         self.left_behind = opened.is_err();
         self.state = match opened {
-            Ok(session) => State::Open { held: Arc::new(Held::session(&session)), beating: None },
+            Ok(session) => State::Open { held: Arc::new(Held::session(&session)), heartbeat: None },
             Err(error) => {
                 self.refusal = Some(error.clone()).filter(|error| error.code == ErrorCode::Denied);
                 tracing::warn!(%error, "no session yet");
@@ -146,18 +146,22 @@ async fn open(client: Client, ttl: Duration, name: String, left_behind: bool) ->
 }
 
 /// Starts a renewal when it is due, or waits for the one under way. Returns true once the session is lost.
-async fn beat(client: &Client, held: &Arc<Held>, beating: &mut Option<Boxed<Result<Instant, Error>>>) -> bool {
+async fn renew_session(
+    client: &Client,
+    held: &Arc<Held>,
+    heartbeat: &mut Option<Boxed<Result<Instant, Error>>>,
+) -> bool {
     let renewed = async {
-        match beating {
+        match heartbeat {
             Some(renewal) => {
                 let result = renewal.await;
-                *beating = None;
+                *heartbeat = None;
                 held.renewed(result);
             }
             None => {
                 sleep_until(Some(held.renew_at())).await;
                 let (client, item, timeout) = (client.clone(), (held.id, held.token), held.renewal_timeout());
-                *beating = Some(Box::pin(async move {
+                *heartbeat = Some(Box::pin(async move {
                     let mut results = client.renew_within(vec![item], None, Some(timeout)).await;
                     results.pop().expect("one result for each")
                 }));

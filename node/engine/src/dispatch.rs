@@ -2,7 +2,7 @@
 
 use crate::Node;
 use crate::context::timers::Key;
-use crate::write_read::Ask;
+use crate::write_read::PendingRequest;
 use crate::write_read::group::WriteAnswer;
 use norn_model::limits::WAKE_KEYS_MAX;
 use norn_model::message::{
@@ -16,12 +16,12 @@ impl Node {
         if self.is_of_before(&message) {
             return;
         }
-        if message.takes().is_some_and(|ask| self.is_of_former_process(from, ask)) {
+        if message.takes().is_some_and(|request_id| self.is_of_former_process(from, request_id)) {
             self.outbox.count("questions_of_ended_processes");
             return;
         }
         self.seat_for(&message);
-        self.heed_signals();
+        self.handle_signals();
         if let Some(partition) = message.asks_for_promise().filter(|partition| !self.is_answered(*partition)) {
             self.outbox.count("promises_refused_at_start");
             self.refuse_unheld(from, partition, &message);
@@ -49,7 +49,7 @@ impl Node {
             Peering::Heartbeat(heartbeat) => self.on_heartbeat(from, *heartbeat),
             Peering::Roster { roster } => self.on_roster(&roster),
             Peering::RouteAsk { partitions } => self.on_route_ask(from, &partitions),
-            Peering::Route { partition, told } => self.on_route(partition, &told),
+            Peering::Route { partition, advertised } => self.on_route(partition, &advertised),
         }
     }
 
@@ -85,15 +85,19 @@ impl Node {
             Replication::Ops { partition, epoch, first, ops, commit, digest } => {
                 self.on_ops(from, partition, epoch, (first, ops), (commit, u128::from_be_bytes(digest)));
             }
-            Replication::Ack { partition, epoch, replica, length, done, missing, wound, log: _ } => {
-                self.on_ack(from, partition, epoch, (replica, length, wound), done, missing);
+            Replication::Ack { partition, epoch, replica, length, done, missing, data_loss, log: _ } => {
+                self.on_ack(from, partition, epoch, (replica, length, data_loss), done, missing);
             }
-            Replication::Ages { partition, asks, ages } => self.on_ages(from, partition, asks, ages),
+            Replication::LeaseAges { partition, asks, ages } => self.on_ages(from, partition, asks, ages),
             Replication::Nack { partition, replica, promised, viewstamp } => {
                 self.on_nack(from, partition, replica, promised, viewstamp);
             }
-            Replication::Rejoin { partition, ask, viewstamp } => self.on_rejoin(from, partition, ask, viewstamp),
-            Replication::Rejoined { partition, ask, viewstamp } => self.on_rejoined(partition, ask, viewstamp),
+            Replication::Rejoin { partition, request_id, viewstamp } => {
+                self.on_rejoin(from, partition, request_id, viewstamp)
+            }
+            Replication::Rejoined { partition, request_id, viewstamp } => {
+                self.on_rejoined(partition, request_id, viewstamp)
+            }
         }
     }
 
@@ -103,51 +107,63 @@ impl Node {
                 self.on_ready(from, partition, (replica, at), (ready, facts));
             }
             Reconfiguration::Dismiss { partition, at } => self.on_dismiss(partition, at),
-            Reconfiguration::Outside { partition, told } => self.on_outside(from, partition, &told),
+            Reconfiguration::Outside { partition, advertised } => self.on_outside(from, partition, &advertised),
             Reconfiguration::Unheld { partition, replica } => self.on_unheld(from, partition, replica),
-            Reconfiguration::Stray { partition, seat } => self.on_stray(from, partition, seat),
+            Reconfiguration::Undrained { partition, seat } => self.on_undrained(from, partition, seat),
             Reconfiguration::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
         }
     }
 
     fn on_read_write(&mut self, from: NodeId, message: ReadWrite) {
         match message {
-            ReadWrite::Write { ask, partition, at, items } => self.on_write(from, ask, (partition, at), &items),
-            ReadWrite::Written { ask, partition, replica, outcomes, boot, holes, at, told, log: _ } => {
-                let lasting = holes && self.is_holed(from);
-                let answer = WriteAnswer { outcomes, boot, holes, lasting, at };
-                self.on_written(from, ask, partition, replica, (answer, told));
+            ReadWrite::Write { request_id, partition, at, items } => {
+                self.on_write(from, request_id, (partition, at), &items)
             }
-            ReadWrite::Kept { ask, partition, outcomes } => self.on_kept(from, ask, partition, outcomes),
-            ReadWrite::Read { ask, partition, at, id } => self.on_read(from, ask, (partition, at), id),
-            ReadWrite::Known { ask, partition, replica, known } => {
-                self.on_read_answer(from, ask, partition, replica, *known);
+            ReadWrite::Written {
+                request_id,
+                partition,
+                replica,
+                outcomes,
+                boot,
+                incomplete,
+                at,
+                advertised,
+                log: _,
+            } => {
+                let lasting = incomplete && self.is_incomplete(from);
+                let answer = WriteAnswer { outcomes, boot, incomplete, lasting, at };
+                self.on_written(from, request_id, partition, replica, (answer, advertised));
+            }
+            ReadWrite::Kept { request_id, partition, outcomes } => self.on_kept(from, request_id, partition, outcomes),
+            ReadWrite::Read { request_id, partition, at, id } => self.on_read(from, request_id, (partition, at), id),
+            ReadWrite::Known { request_id, partition, replica, known } => {
+                self.on_read_answer(from, request_id, partition, replica, *known);
             }
         }
     }
 
     fn on_forwarding(&mut self, from: NodeId, message: Forwarding) {
         match message {
-            Forwarding::Forward { ask, request } => self.on_forward(from, ask, *request),
-            Forwarding::Forwarded { ask, response } => self.on_forwarded(ask, *response),
+            Forwarding::Forward { request_id, request } => self.on_forward(from, request_id, *request),
+            Forwarding::Forwarded { request_id, response } => self.on_forwarded(request_id, *response),
         }
     }
 
     fn on_query(&mut self, from: NodeId, message: Query) {
         match message {
-            Query::CountAsk { ask, queue } => {
+            Query::CountAsk { request_id, queue } => {
                 let rate_tokens = self.rate_tokens_due(queue.as_ref());
-                self.on_count_ask(from, (ask, queue), rate_tokens);
+                self.on_count_ask(from, (request_id, queue), rate_tokens);
             }
-            Query::CountAnswer { ask, partitions } => self.on_count_answer(from, ask, partitions),
-            Query::ListAsk { ask, partition, queue, after, to, limit } => {
-                self.on_list_ask(from, ask, (partition, queue), (after, to), limit);
+            Query::CountAnswer { request_id, partitions } => self.on_count_answer(from, request_id, partitions),
+            Query::ListAsk { request_id, partition, queue, after, to, limit } => {
+                self.on_list_ask(from, request_id, (partition, queue), (after, to), limit);
             }
-            Query::ListAnswer { ask, partitions, tasks, end } => {
-                self.on_list_answer(from, ask, &partitions, tasks, end)
+            Query::ListAnswer { request_id, partitions, tasks, end } => {
+                self.on_list_answer(from, request_id, &partitions, tasks, end)
             }
-            Query::Watch { ask, subject, at, compare } => self.on_watch(from, ask, subject, at, &compare),
-            Query::Watched { ask, at, told } => self.on_watched(from, ask, at, told.map(|told| *told)),
+            Query::Watch { request_id, subject, at, compare } => self.on_watch(from, request_id, subject, at, &compare),
+            Query::Watched { request_id, at, feed } => self.on_watched(from, request_id, at, feed.map(|feed| *feed)),
             Query::WatchNews { subject } => self.on_watch_news(from, &subject),
         }
     }
@@ -178,8 +194,8 @@ impl Node {
             Handoff::Hint { number, partition, at, items, forgets } => {
                 self.on_hint(from, number, (partition, at), &items, forgets);
             }
-            Handoff::Hinted { number, partition, outcomes, boot, at, holes, log: _ } => {
-                self.on_hinted(from, (number, partition), &outcomes, (boot, holes), at);
+            Handoff::Hinted { number, partition, outcomes, boot, at, incomplete, log: _ } => {
+                self.on_hinted(from, (number, partition), &outcomes, (boot, incomplete), at);
             }
         }
     }
@@ -216,15 +232,17 @@ impl Node {
         match message {
             Claiming::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),
             Claiming::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
-            Claiming::Probe { ask, queues } => self.on_probe(from, ask, queues),
-            Claiming::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
-            Claiming::Pull { ask, queues } => self.on_pull(from, ask, &queues),
-            Claiming::Pulled { ask, partitions, ready, more } => self.on_pulled(from, ask, &partitions, (&ready, more)),
-            Claiming::GrantAsk { ask, claim, max, recall, got } => {
-                self.on_grant_ask(from, ask, *claim, max, (recall, &got));
+            Claiming::Probe { request_id, queues } => self.on_probe(from, request_id, queues),
+            Claiming::Probed { request_id, heads, covered } => self.on_probed(from, request_id, &heads, &covered),
+            Claiming::Pull { request_id, queues } => self.on_pull(from, request_id, &queues),
+            Claiming::Pulled { request_id, partitions, ready, more } => {
+                self.on_pulled(from, request_id, &partitions, (&ready, more))
             }
-            Claiming::GrantAnswer { ask, claim, tasks, heads, partitions } => {
-                self.on_grant_answer(from, ask, claim, tasks, (&heads, &partitions));
+            Claiming::GrantAsk { request_id, claim, max, recall, got } => {
+                self.on_grant_ask(from, request_id, *claim, max, (recall, &got));
+            }
+            Claiming::GrantAnswer { request_id, claim, tasks, heads, partitions } => {
+                self.on_grant_answer(from, request_id, claim, tasks, (&heads, &partitions));
             }
             Claiming::Return { items } => self.on_return(&items),
             Claiming::ConfirmAsk { items } => self.on_confirm_ask(from, &items),
@@ -237,14 +255,16 @@ impl Node {
 
     fn on_limiting(&mut self, from: NodeId, message: Limiting) {
         match message {
-            Limiting::PermitAsk { ask, queue, wanted } => self.on_permit_ask(from, ask, queue, wanted),
-            Limiting::Permits { ask, queue, count, wait_ms } => self.on_permits(ask, &queue, count, wait_ms),
-            Limiting::PermitsBack { ask, queue, count } => self.on_permits_back(from, ask, &queue, count),
-            Limiting::QuotaAsk { partition, epoch, ask, queue, keeps, wants } => {
-                self.on_quota_ask(from, (partition, epoch, ask), queue, (keeps, wants));
+            Limiting::PermitAsk { request_id, queue, wanted } => self.on_permit_ask(from, request_id, queue, wanted),
+            Limiting::Permits { request_id, queue, count, wait_ms } => {
+                self.on_permits(request_id, &queue, count, wait_ms)
             }
-            Limiting::Quota { partition, epoch, ask, queue, count } => {
-                self.on_quota((partition, epoch), ask, &queue, count)
+            Limiting::PermitsBack { request_id, queue, count } => self.on_permits_back(from, request_id, &queue, count),
+            Limiting::QuotaAsk { partition, epoch, request_id, queue, keeps, wants } => {
+                self.on_quota_ask(from, (partition, epoch, request_id), queue, (keeps, wants));
+            }
+            Limiting::Quota { partition, epoch, request_id, queue, count } => {
+                self.on_quota((partition, epoch), request_id, &queue, count)
             }
             Limiting::QuotaCall { partition, queue, share } => self.on_quota_call(partition, &queue, share),
         }
@@ -255,11 +275,11 @@ impl Node {
             Workflow::Follow { partition, ids } => self.on_follow(from, partition, &ids),
             Workflow::Ends { partition, ends, joins } => self.on_ends(from, partition, &ends, &joins),
             Workflow::MemberFailed { member, how } => self.on_member_failed(member, how),
-            Workflow::KeyAsk { ask, partition, epoch, queue, key, ids } => {
-                self.on_key_ask(from, (ask, epoch), (partition, queue, key), &ids);
+            Workflow::KeyAsk { request_id, partition, epoch, queue, key, ids } => {
+                self.on_key_ask(from, (request_id, epoch), (partition, queue, key), &ids);
             }
-            Workflow::KeyAnswer { ask, partition, replica, open, ended } => {
-                self.on_key_answer(from, (ask, partition), replica, (&open, &ended));
+            Workflow::KeyAnswer { request_id, partition, replica, open, ended } => {
+                self.on_key_answer(from, (request_id, partition), replica, (&open, &ended));
             }
         }
     }
@@ -268,15 +288,15 @@ impl Node {
         for _ in 0..WAKE_KEYS_MAX {
             let Some(key) = self.timers.pop(self.now.mono_us) else { return };
             self.on_timer(key);
-            self.heed_signals();
+            self.handle_signals();
         }
     }
 
     fn on_timer(&mut self, key: Key) {
         match key {
-            Key::Heartbeat => self.beat(),
-            Key::Exchange => {
-                self.exchange_round();
+            Key::Heartbeat => self.on_heartbeat_timer(),
+            Key::AntiEntropy => {
+                self.anti_entropy_round();
                 self.look_for_children();
                 self.ask_for_bodies();
             }
@@ -289,7 +309,7 @@ impl Node {
             Key::Delayed(partition) => self.release_due(partition),
             Key::Drop(partition) => self.drop_ended(partition),
             Key::Wake(partition) => self.on_wake_unanswered(partition),
-            Key::Ask(ask) => self.on_ask_timer(ask),
+            Key::PendingRequest(request_id) => self.on_request_timer(request_id),
             Key::Grant(session) => self.on_grant_deadline(session),
             Key::Claim(call) => self.on_claim_timer(call),
             Key::Park(call) => self.on_park_end(call),
@@ -308,39 +328,39 @@ impl Node {
             Key::RateTokens => self.see_to_rate_tokens(),
             Key::Levels => self.keep_levels(),
             Key::SlotQuotas => self.see_to_slot_quotas(),
-            Key::Ages => self.see_to_ages(),
+            Key::LeaseAges => self.see_to_ages(),
         }
     }
 
-    pub(crate) fn on_ask_timer(&mut self, number: u64) {
-        let Some(ask) = self.asks.get(number) else { return };
-        let over = self.now.mono_us >= ask.deadline_us();
-        match ask {
-            Ask::Write(_) if over => self.write_ended(number),
-            Ask::Write(_) => {
+    pub(crate) fn on_request_timer(&mut self, number: u64) {
+        let Some(pending) = self.pending_requests.get(number) else { return };
+        let over = self.now.mono_us >= pending.deadline_us();
+        match pending {
+            PendingRequest::Write(_) if over => self.write_ended(number),
+            PendingRequest::Write(_) => {
                 self.keep_for_absent(number);
                 self.send_writes(number);
             }
-            Ask::Read(_) if over => {
+            PendingRequest::Read(_) if over => {
                 let ended = self.read_deadline(number);
                 self.read_ended(ended);
             }
-            Ask::Read(_) => self.send_reads(number),
-            Ask::Count(_) => self.on_count_timer(number, over),
-            Ask::List(_) if over => self.list_deadline(number),
-            Ask::List(_) => self.send_list_asks(number),
-            Ask::Forward(_) if over => self.finish_forward(number),
-            Ask::Forward(_) => self.forward_open_parts(number),
-            Ask::Probe(_) if over => self.conclude_pulls(number),
-            Ask::Probe(_) => self.send_pulls(number),
-            Ask::Steer(_) if over => self.steer_deadline(number),
-            Ask::Steer(_) => self.send_to_leader(number),
-            Ask::Watch(_) => self.on_watch_timer(number, over),
+            PendingRequest::Read(_) => self.send_reads(number),
+            PendingRequest::Count(_) => self.on_count_timer(number, over),
+            PendingRequest::List(_) if over => self.list_deadline(number),
+            PendingRequest::List(_) => self.send_list_asks(number),
+            PendingRequest::Forward(_) if over => self.finish_forward(number),
+            PendingRequest::Forward(_) => self.forward_open_parts(number),
+            PendingRequest::Probe(_) if over => self.conclude_pulls(number),
+            PendingRequest::Probe(_) => self.send_pulls(number),
+            PendingRequest::Steer(_) if over => self.steer_deadline(number),
+            PendingRequest::Steer(_) => self.send_to_leader(number),
+            PendingRequest::Watch(_) => self.on_watch_timer(number, over),
         }
     }
 
     /// At the leader: decides each part, appends what is allowed, and answers once that is committed.
-    pub(crate) fn on_forward(&mut self, from: NodeId, ask: u64, request: Request) {
+    pub(crate) fn on_forward(&mut self, from: NodeId, request_id: u64, request: Request) {
         if matches!(
             request,
             Request::Change { .. }
@@ -349,27 +369,27 @@ impl Node {
                 | Request::Schedule(_)
                 | Request::Schedules { .. }
         ) {
-            self.on_steer(from, ask, &request);
+            self.on_steer(from, request_id, &request);
             return;
         }
         if matches!(request, Request::EnqueueUnique { .. }) {
-            self.on_unique(from, ask, request);
+            self.on_unique(from, request_id, request);
             return;
         }
         if let Request::Transact(transaction) = request {
-            self.on_transact(from, ask, transaction);
+            self.on_transact(from, request_id, transaction);
             return;
         }
-        self.on_claim_call(from, ask, request);
+        self.on_claim_call(from, request_id, request);
     }
 
     /// At the node that forwarded a call, or a part of it: the leader's answer.
     fn on_forwarded(&mut self, part: u64, response: Response) {
-        let Some(ask) = self.asks.take_alias(part) else { return };
-        if let Some(Ask::Steer(_)) = self.asks.get(ask) {
-            self.metadata_answered(ask, response);
+        let Some(request_id) = self.pending_requests.take_alias(part) else { return };
+        if let Some(PendingRequest::Steer(_)) = self.pending_requests.get(request_id) {
+            self.metadata_answered(request_id, response);
         } else {
-            self.part_answered(ask, part, response);
+            self.part_answered(request_id, part, response);
         }
     }
 }

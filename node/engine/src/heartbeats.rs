@@ -9,7 +9,7 @@ use norn_wire::{NodeId, PartitionId};
 
 impl Node {
     /// Sends heartbeats, and checks for silent nodes.
-    pub(crate) fn beat(&mut self) {
+    pub(crate) fn on_heartbeat_timer(&mut self) {
         self.send_heartbeats();
         self.look_for_silent_leaders();
         self.exchange_ages();
@@ -57,7 +57,7 @@ impl Node {
             self.send_heartbeat(from);
         }
         self.tell_roster_to(from, heartbeat.roster_version);
-        if heartbeat.holes && self.begins_to_count(from, heartbeat.boot) {
+        if heartbeat.incomplete && self.begins_to_count(from, heartbeat.boot) {
             // Answers of its earlier starts may rest on what it has lost since.
             self.forget_answers(from, heartbeat.boot);
             self.repair.forget_answers(from, heartbeat.boot);
@@ -84,7 +84,7 @@ impl Node {
         self.ask_to_forget_again(node);
         self.note_absent(node);
         self.repair.restarted(node);
-        self.exchange_anew(node);
+        self.begin_anti_entropy_with(node);
     }
 
     /// Reacts to a new connection: earlier messages may be lost.

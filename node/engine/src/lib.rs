@@ -51,10 +51,11 @@ use crate::repair::Repair;
 pub use crate::views::inspect::ReplicaView;
 pub use crate::views::status::{CLOCKS, STANDINGS};
 use crate::workflow::Workflow;
-use crate::write_read::Asks;
+use crate::write_read::PendingRequests;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Principal};
 use norn_model::config::{Config, mutant};
+pub use norn_model::data_loss::DataLoss;
 use norn_model::limits::LOOPBACKS_MAX;
 pub use norn_model::message::PeerMessage;
 use norn_model::message::{Peering, Replication};
@@ -62,7 +63,6 @@ pub use norn_model::record::Record;
 use norn_model::replica::Partition;
 pub use norn_model::snapshot::{Gap, Moved, Part};
 pub use norn_model::time::Now;
-pub use norn_model::wound::Wound;
 use norn_wire::membership::Roster;
 use norn_wire::random::Random;
 use norn_wire::response::Genesis;
@@ -109,9 +109,9 @@ pub struct Node {
     roster: Arc<Roster>,
     partitions: BTreeMap<PartitionId, Partition>,
     id_allocator: IdAllocator,
-    asks: Asks,
+    pending_requests: PendingRequests,
     /// Partitions whose ready work changed in this step.
-    stirred: BTreeSet<PartitionId>,
+    dirty_heads: BTreeSet<PartitionId>,
     /// Partitions that this node leads. It holds far more.
     led: BTreeSet<PartitionId>,
     /// The start counter is not on disk yet: no peer or client may see a number that may be used again.
@@ -147,8 +147,8 @@ impl Node {
             roster: Arc::default(),
             partitions: BTreeMap::new(),
             id_allocator: IdAllocator::default(),
-            asks: Asks::default(),
-            stirred: BTreeSet::new(),
+            pending_requests: PendingRequests::default(),
+            dirty_heads: BTreeSet::new(),
             led: BTreeSet::new(),
             starting: true,
             stopping: false,
@@ -182,7 +182,7 @@ impl Node {
         }
         self.now = now;
         self.watch_clock();
-        self.heed_signals();
+        self.handle_signals();
         match event {
             Event::Peer { from, message } => self.on_peer(from, message),
             Event::Request { client, number, principal, request } => {
@@ -227,16 +227,16 @@ impl Node {
     fn settle(&mut self, effects: &mut Vec<Effect>) {
         let mut messages: u64 = 0;
         loop {
-            self.heed_signals();
+            self.handle_signals();
             while let Some(message) = self.outbox.next_loopback() {
                 messages += 1;
                 assert!(messages < LOOPBACKS_MAX, "a step ends: the node keeps talking to itself");
                 self.on_message(self.me, message);
-                self.heed_signals();
+                self.handle_signals();
             }
             if let Some(partition) = self.consensus.next_unsent() {
                 self.replicate(partition);
-            } else if let Some(partition) = self.stirred.pop_first() {
+            } else if let Some(partition) = self.dirty_heads.pop_first() {
                 self.publish_heads(partition);
             } else {
                 break;
@@ -249,7 +249,7 @@ impl Node {
                 if let Effect::Send { message: message @ PeerMessage::Replication(Replication::Ack { .. }), .. } =
                     effect
                 {
-                    message.set_log(norn_model::message::LogWord::default());
+                    message.set_log(norn_model::message::LogPosition::default());
                 }
             }
         }
@@ -261,8 +261,8 @@ impl Node {
 
     fn on_peer(&mut self, from: NodeId, message: PeerMessage) {
         if self.starting {
-            if let Some(word) = message.log() {
-                self.note_log(from, word);
+            if let Some(log_position) = message.log() {
+                self.note_log(from, log_position);
             }
             return;
         }
@@ -270,7 +270,7 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "message of a node that is no member" });
             return;
         }
-        if message.log().is_some_and(|word| !self.note_log(from, word)) {
+        if message.log().is_some_and(|log_position| !self.note_log(from, log_position)) {
             return;
         }
         // Heartbeats of an earlier start, or of an image, are no sign of life of the start that leads.

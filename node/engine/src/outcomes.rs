@@ -17,14 +17,14 @@ impl Node {
     pub(crate) fn on_read_answer(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         partition: PartitionId,
         replica: ReplicaId,
         known: Known,
     ) {
-        if let Some(seen) = self.on_known(from, ask, partition, replica, known) {
-            self.repair_laggards(ask, &seen.task);
-            let ended = self.end_read(ask, seen);
+        if let Some(seen) = self.on_known(from, request_id, partition, replica, known) {
+            self.repair_laggards(request_id, &seen.task);
+            let ended = self.end_read(request_id, seen);
             self.read_ended(ended);
         }
     }
@@ -42,7 +42,7 @@ impl Node {
                 self.transaction_read(transaction, id, read);
             }
             ReadEnd::Claim { claim, read } => {
-                let read = read.as_ref().map(|seen| (&seen.task, seen.cell.as_ref())).map_err(Clone::clone);
+                let read = read.as_ref().map(|seen| (&seen.task, seen.entry.as_ref())).map_err(Clone::clone);
                 self.depend_read(claim, id, read);
             }
             ReadEnd::LetGo { everywhere } => self.let_go(id, everywhere),
@@ -50,8 +50,8 @@ impl Node {
     }
 
     /// Ends a write, whose results are known or whose time is over.
-    pub(crate) fn write_ended(&mut self, ask: u64) {
-        if let Some(end) = self.end_write(ask) {
+    pub(crate) fn write_ended(&mut self, request_id: u64) {
+        if let Some(end) = self.end_write(request_id) {
             self.tell_writer(end);
         }
     }

@@ -70,7 +70,7 @@ impl Node {
             return Err(Error::new(ErrorCode::NotReady, message).because(Cause::Removed));
         }
         self.admit_growth(request)?;
-        if self.asks.count() + self.claims.calls_waiting() >= REQUESTS_MAX {
+        if self.pending_requests.count() + self.claims.calls_waiting() >= REQUESTS_MAX {
             let message = "too many requests are under way at this node";
             return Err(Error::new(ErrorCode::Overloaded, message).because(Cause::TurnedAway));
         }
@@ -252,7 +252,7 @@ impl Node {
     }
 
     pub(crate) fn on_client_gone(&mut self, client: ClientId) {
-        self.drop_asks_of(client);
+        self.drop_requests_of(client);
         self.drop_claims_of(client);
     }
 

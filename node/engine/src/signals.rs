@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 impl Node {
     /// Hands out all signals. What follows from one may report others; they come last.
-    pub(crate) fn heed_signals(&mut self) {
+    pub(crate) fn handle_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             match signal {
                 Signal::Established(partition) => self.on_established(partition),
@@ -34,8 +34,8 @@ impl Node {
                 Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
                 Signal::FactsMissing(partition) => self.queries.uncover(partition),
                 Signal::Left(partition) => self.on_left(partition),
-                Signal::WriteEnded(ask) => self.write_ended(ask),
-                Signal::Unreached { ask, partition, items } => self.keep_hint(ask, partition, &items),
+                Signal::WriteEnded(request_id) => self.write_ended(request_id),
+                Signal::Unreached { request_id, partition, items } => self.keep_hint(request_id, partition, &items),
                 Signal::ChildrenBrought(partition) => self.arm_children(partition),
                 Signal::Freed(partition) => self.arm_retire(partition),
                 Signal::Purged { partition, ids } => self.retire_purged(partition, ids),
@@ -43,7 +43,7 @@ impl Node {
                 Signal::EndedInTable { partition, ids } => self.tell_ended(partition, &ids),
                 Signal::Blocked { partition, by } => self.note_blocked(partition, by),
                 Signal::SessionsHeeded { partition, sessions } => self.ask_for_ends(partition, sessions.into_iter()),
-                Signal::EndAwaited(ask) => self.follow_for_read(ask),
+                Signal::EndAwaited(request_id) => self.follow_for_read(request_id),
                 Signal::StatusCounted(total) => self.on_status_counted(*total),
             }
         }
@@ -67,13 +67,13 @@ impl Node {
         self.arm_retire(partition);
         self.arm_expiry(partition);
         self.publish_all_heads(partition);
-        self.stirred.insert(partition);
+        self.dirty_heads.insert(partition);
     }
 
     /// Hints for nodes that are no peers any more go first. Then claims go by the new policies: order and heads of the queues whose
     /// policy changed, and workers that waited for a paused queue. New peers are synchronised, and the controller looks at the members.
     fn on_roster_changed(&mut self, change: &RosterChange) {
-        self.drop_owed_to_strangers();
+        self.drop_id_hints_to_strangers();
         self.slot_quotas_soon();
         self.rates_changed();
         for queue in &change.reordered {
@@ -81,7 +81,7 @@ impl Node {
             self.publish_again(queue);
         }
         change.resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
-        change.fresh.iter().for_each(|node| self.exchange_anew(*node));
+        change.fresh.iter().for_each(|node| self.begin_anti_entropy_with(*node));
         self.steer_soon();
     }
 
@@ -118,14 +118,14 @@ impl Node {
     /// Repair follows the new cohort; a leader begins anew to ask the members of it what may be forgotten.
     fn on_cohort_changed(&mut self, partition: PartitionId) {
         self.pair_up(partition);
-        self.drop_owed_outside(partition);
+        self.drop_id_hints_outside(partition);
         self.arm_retire(partition);
     }
 
     /// Repair leaves the partition to others.
     fn on_left(&mut self, partition: PartitionId) {
         self.pair_up(partition);
-        self.drop_owed_outside(partition);
+        self.drop_id_hints_outside(partition);
     }
 
     /// The claims of ended tasks are dropped, the tasks are kept for a while, and readers and tasks that wait for them are told.

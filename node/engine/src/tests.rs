@@ -4,7 +4,7 @@
 use super::*;
 use crate::context::timers::Key;
 use crate::event::ClientId;
-use norn_model::message::{DiskWord, Election, Heartbeat, LogWord};
+use norn_model::message::{DiskStatus, Election, Heartbeat, LogPosition};
 use norn_model::task::{Filling, Place, Wanted};
 use norn_wire::TaskId;
 use norn_wire::error::Error;
@@ -668,8 +668,8 @@ fn first_heartbeat(boot: u64, now: Now) -> Heartbeat {
         leads_known: (0, 0),
         commits: Vec::new(),
         standing: Standing::Good,
-        holes: false,
-        disk: DiskWord::default(),
+        incomplete: false,
+        disk: DiskStatus::default(),
         start: boot,
         durable: 1 << 40,
         seen_start: 0,

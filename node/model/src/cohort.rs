@@ -98,14 +98,14 @@ pub struct Cohort {
 /// Configuration that a replica advertises. A later epoch outranks an earlier one: an earlier leader may have appended a change
 /// that was never committed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Told {
+pub struct AdvertisedCohort {
     /// Epoch of the replica's table.
     pub epoch: Epoch,
     /// Cohort in that table.
     pub cohort: Cohort,
 }
 
-impl Told {
+impl AdvertisedCohort {
     /// Order of trust: of two advertised cohorts, receivers believe the one of greater rank.
     pub fn rank(&self) -> (Epoch, Viewstamp) {
         (self.epoch, self.cohort.version)
@@ -426,7 +426,7 @@ impl Cohort {
 
     /// Number of members that must agree with a replica before it has every strictly acknowledged fact.
     pub fn agreements_needed(&self) -> usize {
-        crate::wound::agreements_needed(self.members.len())
+        crate::data_loss::agreements_needed(self.members.len())
     }
 
     /// Whether the cohort is plausible as part of a table received over the network.

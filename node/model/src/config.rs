@@ -119,7 +119,7 @@ pub enum Mutant {
     FencedLeads,
     /// A replica with a damaged table votes and counts as before.
     RecoveringCounts,
-    /// A leader counts replicas with holes toward the grant quorum.
+    /// A leader counts replicas with incomplete facts toward the grant quorum.
     HolesGrant,
     /// A body is read back from the place of a neighbouring task, and not checked.
     WrongPlace,

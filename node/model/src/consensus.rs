@@ -18,7 +18,7 @@ use crate::limits::{
 use crate::metadata::Metadata;
 use crate::time::Now;
 use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
-pub use ages::{Ages, Exchange};
+pub use ages::{AgeExchange, LeaseAges};
 use clocks::Clock;
 pub use clocks::UNDATED_US;
 pub use leading::{Changing, Leading, Progress};
@@ -76,7 +76,7 @@ pub struct ConsensusState {
     /// Claims granted or renewed by operations above `commit`, by number of the operation.
     recent: BTreeMap<u64, Vec<TaskId>>,
     /// Progress of the exchange of lease ages with the leader, since the table was last installed.
-    pub exchange: Exchange,
+    pub age_exchange: AgeExchange,
     /// While the cohort is in quarantine: earliest time for grants, by this process's monotonic clock.
     pub silent_until_us: u64,
     /// Size of `recent` above which superseded claims are pruned.
@@ -125,7 +125,7 @@ impl ConsensusState {
             recent: BTreeMap::new(),
             silent_until_us: 0,
             silent_since_us: 0,
-            exchange: Exchange::Unasked,
+            age_exchange: AgeExchange::Unasked,
             recent_max: RECENT_CLAIMS_MAX,
             deadlines: BTreeMap::new(),
             expiry: BTreeSet::new(),
@@ -207,9 +207,10 @@ impl ConsensusState {
     /// At a leader: the highest operation that a quorum has acknowledged with a whole table.
     pub fn held(&self) -> Option<u64> {
         let leading = self.leading()?;
-        let holds = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.holds);
-        let lengths = leading.progress.values().filter_map(|progress| progress.holds);
-        let held = rules::reached(lengths, |length| self.quorum(|node| holds(node) >= Some(length)));
+        let commit_ack_index =
+            |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.commit_ack_index);
+        let lengths = leading.progress.values().filter_map(|progress| progress.commit_ack_index);
+        let held = rules::reached(lengths, |length| self.quorum(|node| commit_ack_index(node) >= Some(length)));
         assert!(held <= Some(self.viewstamp.length), "a quorum has acknowledged more than there is");
         held
     }
@@ -239,14 +240,14 @@ impl ConsensusState {
     /// At a leader: highest operation up to which grants may be reported to brokers, because a majority of the members
     /// acknowledged it while their facts were complete; those would have flagged ended tasks. Only the members count, because a
     /// majority of them has every strict fact. Callers cap this at the commit index.
-    pub fn heeded(&self) -> u64 {
+    pub fn grant_index(&self) -> u64 {
         let Some(leading) = self.leading() else { return 0 };
-        let heeds = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.heeds);
-        let lengths = leading.progress.values().filter_map(|progress| progress.heeds);
-        let heeded = |length| self.cohort.members_quorum(|node| heeds(node) >= Some(length));
-        let heeded = rules::reached(lengths, heeded).unwrap_or(0);
-        assert!(heeded <= self.viewstamp.length, "members have acknowledged more than there is");
-        heeded
+        let grant_ack_index = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.grant_ack_index);
+        let lengths = leading.progress.values().filter_map(|progress| progress.grant_ack_index);
+        let grant_index = |length| self.cohort.members_quorum(|node| grant_ack_index(node) >= Some(length));
+        let grant_index = rules::reached(lengths, grant_index).unwrap_or(0);
+        assert!(grant_index <= self.viewstamp.length, "members have acknowledged more than there is");
+        grant_index
     }
 
     fn note_cohort(&mut self, now: Now, config: &Config) {
@@ -411,7 +412,7 @@ impl ConsensusState {
         }
         self.viewstamp = viewstamp;
         self.commit = 0;
-        self.exchange = Exchange::Unasked;
+        self.age_exchange = AgeExchange::Unasked;
         self.recent.clear();
         let Some(table) = table else { return BTreeSet::new() };
         let before = std::mem::replace(&mut self.table, table);
@@ -563,7 +564,7 @@ impl ConsensusState {
         if !armed || held.count() != self.deadlines.len() {
             return Err("not every held claim, and nothing else, has a deadline".into());
         }
-        if self.leading().is_some_and(|leading| leading.heeded > self.commit) {
+        if self.leading().is_some_and(|leading| leading.grant_index > self.commit) {
             return Err("more grants may be told than are committed".into());
         }
         if let Some(leading) = self.leading()

@@ -6,7 +6,7 @@
 //! - Tasks: [`task`] (the CRDT and its merge), [`schedules`], [`time`].
 //! - Placement: [`ring`], [`metadata`] (members, layout, queue policies: the metadata of the cluster).
 //! - Consensus: [`viewstamp`], [`rules`] (votes, acknowledgements, quorums), [`cohort`] (members of a partition and their joint
-//!   changes), [`wound`] (what a replica has lost), [`claim_table`] (claims and the operations on them),
+//!   changes), [`data_loss`] (what a replica has lost), [`claim_table`] (claims and the operations on them),
 //!   [`consensus`] (what a replica holds of them).
 //! - A partition's replica: [`replica`] (store, index, Merkle tree), [`clocks`].
 //! - What leaves a node: [`message`] (between nodes), [`record`] (to the log), [`snapshot`]; [`host`] is what the host measures.
@@ -21,6 +21,7 @@ pub mod clocks;
 pub mod cohort;
 pub mod config;
 pub mod consensus;
+pub mod data_loss;
 pub mod host;
 pub mod limits;
 pub mod message;
@@ -34,4 +35,3 @@ pub mod snapshot;
 pub mod task;
 pub mod time;
 pub mod viewstamp;
-pub mod wound;

@@ -27,12 +27,12 @@ pub use self::election::Election;
 pub use self::forwarding::Forwarding;
 pub use self::garbage_collection::GarbageCollection;
 pub use self::handoff::Handoff;
-pub use self::heartbeat::{DiskWord, Heartbeat};
+pub use self::heartbeat::{DiskStatus, Heartbeat};
 pub use self::kinds::Class;
 pub use self::known::{Known, Lost};
 pub use self::limiting::Limiting;
 pub use self::peering::Peering;
-pub use self::query::{PartitionCounts, Query, StateCounts, WatchAt, WatchTold};
+pub use self::query::{PartitionCounts, Query, StateCounts, WatchAt, WatchFeed};
 pub use self::read_write::{Outcome, ReadWrite};
 pub use self::reconfiguration::Reconfiguration;
 pub use self::replication::Replication;
@@ -47,7 +47,7 @@ pub type Items = Arc<Vec<(TaskId, Task)>>;
 
 /// Durable log position of a message's sender when it was sent. A receiver that relies on the message's promise remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct LogWord {
+pub struct LogPosition {
     /// The sender's start counter; 0 if absent.
     pub boot: u64,
     /// Ordinal of the last durable record.

@@ -4,10 +4,10 @@
 //! the end, with a default, or a new variant takes over.
 
 use crate::claim_table::table::{ClaimTable, Op};
-use crate::cohort::Told;
+use crate::cohort::AdvertisedCohort;
+use crate::data_loss::DataLoss;
 use crate::task::Task;
 use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
-use crate::wound::Wound;
 use norn_wire::membership::Roster;
 use norn_wire::response::Genesis;
 use norn_wire::{NodeId, PartitionId, TaskId};
@@ -95,11 +95,11 @@ pub enum Record {
     },
     /// What a replica lacks because records before this one were lost; nothing, once it has recovered.
     #[serde(rename = "W")]
-    Wound {
+    DataLoss {
         /// Partition.
         partition: PartitionId,
         /// Replaces what an earlier record says.
-        wound: Wound,
+        data_loss: DataLoss,
         /// Digest of all losses that the node knew of.
         losses: u64,
     },
@@ -109,7 +109,7 @@ pub enum Record {
         /// Partition.
         partition: PartitionId,
         /// Latest known cohort of the partition.
-        told: Box<Told>,
+        advertised: Box<AdvertisedCohort>,
     },
     /// Tasks that were forgotten: this voids all earlier records of them.
     #[serde(rename = "X")]
@@ -131,7 +131,7 @@ pub enum Record {
     },
     /// Id hint: tasks of which a member lacks facts that are known here.
     #[serde(rename = "Y")]
-    Owed {
+    IdHint {
         /// The member.
         to: NodeId,
         /// Partition.
@@ -159,7 +159,7 @@ pub enum Record {
     },
     /// Lease ages at an uptime of the node. The record stands behind the claims that it is about.
     #[serde(rename = "A")]
-    Ages {
+    LeaseAges {
         /// Partition.
         partition: PartitionId,
         /// Microseconds of its monotonic clocks.
@@ -192,7 +192,7 @@ pub struct Place {
     /// Partition.
     pub partition: PartitionId,
     /// Record of what it lacks.
-    pub wound: u64,
+    pub data_loss: u64,
     /// Its vote.
     pub vote: u64,
     /// Its table.
@@ -224,11 +224,11 @@ impl Kind {
     }
 
     /// What a replica lacks that has lost such a record; `None` where a node cannot go on without it, or where it is part of no
-    /// replica. A lost wound record may have opened a wound or closed one, so that nothing is known any more.
-    pub fn wound(self) -> Option<Wound> {
+    /// replica. A lost record of a data loss may have opened a loss or closed one, so that nothing is known any more.
+    pub fn data_loss(self) -> Option<DataLoss> {
         match self.0 {
-            b'F' | b'X' => Some(Wound { facts: true, table: false }),
-            b'T' | b'O' | b'W' | b'L' => Some(Wound { facts: true, table: true }),
+            b'F' | b'X' => Some(DataLoss { facts: true, table: false }),
+            b'T' | b'O' | b'W' | b'L' => Some(DataLoss { facts: true, table: true }),
             _ => None,
         }
     }
@@ -276,16 +276,16 @@ impl Record {
             Record::Ops { .. } => b'O',
             Record::Facts { .. } => b'F',
             Record::End { .. } => b'E',
-            Record::Wound { .. } => b'W',
+            Record::DataLoss { .. } => b'W',
             Record::Left { .. } => b'L',
             Record::Forgot { .. } => b'X',
             Record::Retired { .. } => b'R',
             Record::Hint { .. } => b'H',
-            Record::Owed { .. } => b'Y',
+            Record::IdHint { .. } => b'Y',
             Record::Handed { .. } => b'D',
             Record::Roster(_) => b'N',
             Record::Ran { .. } => b'C',
-            Record::Ages { .. } => b'A',
+            Record::LeaseAges { .. } => b'A',
         })
     }
 
@@ -297,7 +297,7 @@ impl Record {
             | Record::Install { partition, .. }
             | Record::Ops { partition, .. }
             | Record::Facts { partition, .. }
-            | Record::Wound { partition, .. }
+            | Record::DataLoss { partition, .. }
             | Record::Left { partition, .. }
             | Record::Forgot { partition, .. } => Some(*partition),
             Record::Identity { .. }
@@ -307,11 +307,11 @@ impl Record {
             | Record::HighWaterMark { .. }
             | Record::Retired { .. }
             | Record::Hint { .. }
-            | Record::Owed { .. }
+            | Record::IdHint { .. }
             | Record::Handed { .. }
             | Record::Roster(_)
             | Record::Ran { .. }
-            | Record::Ages { .. }
+            | Record::LeaseAges { .. }
             | Record::End { .. } => None,
         }
     }

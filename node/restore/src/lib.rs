@@ -17,7 +17,7 @@ const DEFERRED_MAX: usize = 1_000;
 
 /// Feeds the replay of a log to a node.
 ///
-/// Facts and tables come back from other replicas, so a node starts without them (`norn_model::wound`). A vote does not: a
+/// Facts and tables come back from other replicas, so a node starts without them (`norn_model::data_loss`). A vote does not: a
 /// replica that forgot a vote could vote twice. Nor do the high-water marks of lent ids, or the count of starts. But each of these is
 /// superseded by the next record of its kind, and each segment of the log begins with all of them; so their loss is only a doubt
 /// until such a record turns up.
@@ -128,8 +128,8 @@ impl<'a> Restorer<'a> {
     }
 
     fn lose_one(&mut self, owner: Owner, kind: Kind, doubt: &Doubt) -> Result<(), String> {
-        match (owner, kind.wound(), kind.0) {
-            (Owner::Partition(partition), Some(wound), _) => self.node.lose(partition, doubt.loss, wound),
+        match (owner, kind.data_loss(), kind.0) {
+            (Owner::Partition(partition), Some(data_loss), _) => self.node.lose(partition, doubt.loss, data_loss),
             (Owner::Partition(_), None, b'V') | (Owner::Node, None, b'B' | b'M') => {
                 self.doubts.insert((owner, kind), doubt.clone());
                 Ok(())
@@ -186,8 +186,8 @@ impl<'a> Restorer<'a> {
         }
         match self.node.lost_for_good().first() {
             None => Ok(()),
-            Some((partition, wound)) => {
-                let what = if wound.table { "claims, and perhaps facts about tasks," } else { "facts about tasks" };
+            Some((partition, data_loss)) => {
+                let what = if data_loss.table { "claims, and perhaps facts about tasks," } else { "facts about tasks" };
                 Err(format!("{what} of {} are lost that no other replica has", Owner::Partition(*partition)))
             }
         }

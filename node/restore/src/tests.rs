@@ -3,9 +3,9 @@
 use super::sample;
 use super::*;
 use norn_engine::Cursor;
+use norn_model::data_loss::DataLoss;
 use norn_model::record::Record;
 use norn_model::snapshot::Part;
-use norn_model::wound::Wound;
 use norn_storage::double::{Double, Files};
 use norn_storage::verify::{Entry, inspect};
 use norn_storage::{Saved, Upkeep};
@@ -112,7 +112,7 @@ fn a_snapshot_that_lost_a_mark_wounds_no_partition() {
     snapshot_alone.insert(name.clone(), bytes.clone());
     let (node, replayed) = sample::start(&snapshot_alone).expect("a later one replaces it");
     assert_eq!(replayed.lost_records, 1);
-    assert!(node.inspect().iter().all(|view| view.wound.is_whole()));
+    assert!(node.inspect().iter().all(|view| view.data_loss.is_whole()));
 }
 
 /// Hints, and records of starts, are part of no replica: a node starts without them.
@@ -154,7 +154,9 @@ fn lost_segments_cost_no_promise() {
         }
         let (node, replayed) = started.expect("the rest is enough");
         assert_eq!((replayed.lost_segments, node.lost_for_good()), ((to + 1 - from) as u64, vec![]));
-        assert!(replayed.lost_records > 0 && node.inspect().iter().all(|view| view.wound.facts && view.wound.table));
+        assert!(
+            replayed.lost_records > 0 && node.inspect().iter().all(|view| view.data_loss.facts && view.data_loss.table)
+        );
     }
     // No other node has what a single node lost.
     let mut alone = sample::log(1, None);
@@ -179,8 +181,8 @@ fn a_loss_that_has_grown_wounds_again() {
     // Each replica has recovered from the losses known to it.
     let Part { records, .. } = node.save(&mut Cursor::default(), usize::MAX);
     let healed = records.into_iter().filter_map(|record| match record {
-        Record::Wound { partition, losses, .. } => {
-            Some(Record::Wound { partition, losses, wound: Wound { facts: false, table: false } })
+        Record::DataLoss { partition, losses, .. } => {
+            Some(Record::DataLoss { partition, losses, data_loss: DataLoss { facts: false, table: false } })
         }
         _ => None,
     });
@@ -190,11 +192,11 @@ fn a_loss_that_has_grown_wounds_again() {
     log.sync().expect("synced");
     let healed = disk.files();
     let (node, _) = sample::start(&healed).expect("it starts");
-    assert!(node.inspect().iter().all(|view| view.wound.is_whole()), "the log says that it is healed");
+    assert!(node.inspect().iter().all(|view| view.data_loss.is_whole()), "the log says that it is healed");
     let mut grown = healed;
     grown.remove(&segments[3]);
     let (node, _) = sample::start(&grown).expect("it starts");
-    assert!(node.inspect().iter().all(|view| view.wound.facts && view.wound.table));
+    assert!(node.inspect().iter().all(|view| view.data_loss.facts && view.data_loss.table));
 }
 
 /// Goal: a snapshot that takes the place of a damaged file makes the very node that wrote it.

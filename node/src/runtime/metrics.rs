@@ -73,9 +73,9 @@ counters! {
     /// The log was found to be a stale copy.
     Retired = "stale_log_found",
     /// Replicas that lost data.
-    Wounds = "data_losses",
+    DataLosses = "data_losses",
     /// Steps of recovery of replicas with missing data.
-    Healings = "data_healings",
+    DataRecoveries = "data_healings",
     /// Replicas created because partitions moved here.
     SeatsTaken = "replicas_added",
     /// Replicas removed because partitions moved away.
@@ -114,7 +114,7 @@ counters! {
     HintIds = "hint_ids",
     /// Memory of payload hints and id hints.
     HintBytes = "hint_bytes",
-    /// Minutes for which members away or with holes, or completions with child tasks as old, kept a partition from forgetting.
+    /// Minutes for which members away or with incomplete facts, or completions with child tasks as old, kept a partition from forgetting.
     ForgettingHeld = "collection_held_minutes",
     /// Completions that arrived so late that their child tasks were refused.
     ChildrenRefused = "children_refused",
@@ -225,9 +225,9 @@ impl Metrics {
             Observation::Memory { .. } => (Counter::MemoryChanges, 1),
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
-            Observation::Wounded { found: true, .. } => (Counter::Wounds, 1),
+            Observation::Wounded { found: true, .. } => (Counter::DataLosses, 1),
             // A replica that awaits its first facts lacks them, but has lost nothing.
-            Observation::Wounded { .. } => (Counter::Healings, 1),
+            Observation::Wounded { .. } => (Counter::DataRecoveries, 1),
             Observation::Seated { .. } => (Counter::SeatsTaken, 1),
             Observation::Left { .. } => (Counter::SeatsLeft, 1),
             Observation::CohortChanged { .. } => (Counter::CohortChanges, 1),
@@ -285,7 +285,9 @@ impl Metrics {
                 tracing::error!(reason, "this log must not be used any more: stopping for ever");
                 self.ends(&format!("its log must not be used any more: {reason}"));
             }
-            Observation::Wounded { partition, facts, table, lost: true, .. } => tell_wound(*partition, *facts, *table),
+            Observation::Wounded { partition, facts, table, lost: true, .. } => {
+                warn_of_data_loss(*partition, *facts, *table)
+            }
             Observation::BodyLost { id } => {
                 tracing::warn!(%id, "the log cannot give a part of this task back: the other replicas are asked")
             }
@@ -401,7 +403,7 @@ impl PeerRefusals {
 }
 
 /// Logs for operators that a disk lost data, and when that is repaired.
-fn tell_wound(partition: u16, facts: bool, table: bool) {
+fn warn_of_data_loss(partition: u16, facts: bool, table: bool) {
     match (facts, table) {
         (_, true) => {
             tracing::warn!(partition, "claims are lost here: the replica does not count until it has caught up")
@@ -505,7 +507,7 @@ mod tests {
         for (facts, table, found) in [(true, true, true), (true, false, false), (false, false, false)] {
             metrics.observe(&Observation::Wounded { partition: 1, facts, table, lost: true, found });
         }
-        assert_eq!([Counter::Wounds, Counter::Healings].map(|counter| metrics.get(counter)), [1, 2]);
+        assert_eq!([Counter::DataLosses, Counter::DataRecoveries].map(|counter| metrics.get(counter)), [1, 2]);
     }
 
     #[test]

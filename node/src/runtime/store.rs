@@ -186,7 +186,7 @@ fn weight_bytes(record: &Record) -> usize {
         Record::Facts { items, .. } | Record::Hint { items, .. } => {
             items.iter().fold(base, |sum, (_, task)| sum + base + task.size_bytes())
         }
-        Record::Forgot { ids, .. } | Record::Owed { ids, .. } | Record::Handed { ids, .. } => {
+        Record::Forgot { ids, .. } | Record::IdHint { ids, .. } | Record::Handed { ids, .. } => {
             base + size_of_val(ids.as_slice())
         }
         Record::Ops { ops, .. } => ops.iter().fold(base, |sum, op| sum + base + op.size_bytes()),
@@ -198,11 +198,11 @@ fn weight_bytes(record: &Record) -> usize {
         | Record::Roster(_)
         | Record::HighWaterMark { .. }
         | Record::Vote { .. }
-        | Record::Wound { .. }
+        | Record::DataLoss { .. }
         | Record::Left { .. }
         | Record::Retired { .. }
         | Record::Ran { .. }
-        | Record::Ages { .. }
+        | Record::LeaseAges { .. }
         | Record::End { .. } => base,
     }
 }

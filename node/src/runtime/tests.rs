@@ -290,7 +290,7 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     let mut stream = connection.open_uni().await.unwrap();
     let mut bytes = Vec::new();
     encode_named(&mut bytes, NEWEST, Kind::PeerHello, 0, &good);
-    let message: PeerMessage = PeerMessage::Query(Query::CountAsk { ask: 1, queue: None });
+    let message: PeerMessage = PeerMessage::Query(Query::CountAsk { request_id: 1, queue: None });
     encode_compact(&mut bytes, NEWEST, Kind::Peer, 0, &message);
     stream.write_all(&bytes).await.unwrap();
     stream.finish().unwrap();

@@ -78,9 +78,9 @@ impl Unsynced {
                 self.binding = true
             }
             // If these are lost, the node hands over hints that other nodes have already.
-            Record::Facts { .. } | Record::Owed { .. } | Record::Handed { .. } => self.facts += 1,
+            Record::Facts { .. } | Record::IdHint { .. } | Record::Handed { .. } => self.facts += 1,
             // If these are lost, leases count anew from the last record that is left.
-            Record::Ran { .. } | Record::Ages { .. } => self.facts += 1,
+            Record::Ran { .. } | Record::LeaseAges { .. } => self.facts += 1,
             Record::Identity { .. }
             | Record::Boot { .. }
             | Record::Unanswered { .. }
@@ -90,7 +90,7 @@ impl Unsynced {
             | Record::Vote { .. }
             | Record::Install { .. }
             | Record::Ops { .. }
-            | Record::Wound { .. }
+            | Record::DataLoss { .. }
             | Record::Left { .. }
             | Record::Forgot { .. }
             | Record::Hint { .. }

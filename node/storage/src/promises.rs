@@ -67,14 +67,14 @@ fn rank(record: &Record) -> Option<u8> {
         | Record::Ops { .. }
         | Record::Facts { .. }
         | Record::Forgot { .. }
-        | Record::Wound { .. }
+        | Record::DataLoss { .. }
         | Record::Left { .. }
         | Record::Hint { .. }
-        | Record::Owed { .. }
+        | Record::IdHint { .. }
         | Record::Handed { .. }
         | Record::Roster(_)
         | Record::Ran { .. }
-        | Record::Ages { .. }
+        | Record::LeaseAges { .. }
         | Record::Retired { .. }
         | Record::End { .. } => None,
     }

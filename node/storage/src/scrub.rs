@@ -441,7 +441,7 @@ impl Reading {
         }
         // A snapshot has the node's records first, then the partitions in order, then the hints that the node keeps for others.
         let is_late =
-            |record: &Record| matches!(record, Record::Hint { .. } | Record::Owed { .. } | Record::End { .. });
+            |record: &Record| matches!(record, Record::Hint { .. } | Record::IdHint { .. } | Record::End { .. });
         let before = match self.last {
             Some(offset) => record_at(disk, &self.file, offset)?,
             None => Some(Record::Boot { count: 0 }),

@@ -147,7 +147,7 @@ impl Writer {
     }
 
     fn note_place(&mut self, record: &Record) {
-        if self.hints == 0 && matches!(record, Record::Hint { .. } | Record::Owed { .. }) {
+        if self.hints == 0 && matches!(record, Record::Hint { .. } | Record::IdHint { .. }) {
             self.hints = self.next_ordinal;
         }
         let Some(partition) = record.partition() else { return };
@@ -157,8 +157,8 @@ impl Writer {
         }
         let place = self.places.last_mut().expect("just added");
         match record {
-            // `Left` implies what a wound says: the replica has nothing.
-            Record::Wound { .. } | Record::Left { .. } => place.wound = self.next_ordinal,
+            // `Left` implies what a data loss says: the replica has nothing.
+            Record::DataLoss { .. } | Record::Left { .. } => place.data_loss = self.next_ordinal,
             Record::Vote { .. } => place.vote = self.next_ordinal,
             Record::Install { .. } => place.table = self.next_ordinal,
             Record::Facts { .. } if place.facts == 0 => place.facts = self.next_ordinal,
@@ -335,8 +335,9 @@ pub fn lost(missing: &[RangeInclusive<u64>], places: &[Place], hints: u64) -> Lo
     for range in missing {
         let (from, to) = (*range.start(), *range.end());
         loss.ranges.push((from, to));
-        let first_of =
-            |place: &Place| [place.wound, place.vote, place.table, place.facts].into_iter().filter(|at| *at > 0).min();
+        let first_of = |place: &Place| {
+            [place.data_loss, place.vote, place.table, place.facts].into_iter().filter(|at| *at > 0).min()
+        };
         let behind = if hints > 0 { hints } else { u64::MAX };
         if to >= behind {
             *loss.owners.entry((Owner::Node, Kind(b'H'))).or_default() += 1;
@@ -347,7 +348,7 @@ pub fn lost(missing: &[RangeInclusive<u64>], places: &[Place], hints: u64) -> Lo
         for (number, place) in places.iter().enumerate() {
             let owner = Owner::Partition(place.partition);
             let mut add = |kind| *loss.owners.entry((owner, Kind(kind))).or_default() += 1;
-            for (at, kind) in [(place.wound, b'W'), (place.vote, b'V'), (place.table, b'T')] {
+            for (at, kind) in [(place.data_loss, b'W'), (place.vote, b'V'), (place.table, b'T')] {
                 if range.contains(&at) {
                     add(kind);
                 }

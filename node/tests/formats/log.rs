@@ -1,10 +1,10 @@
 //! The write-ahead log on real files: the formats of old data directories, and the output of `norn log` for damaged ones.
 
 use norn_model::claim_table::table::{ClaimTable, Op};
+use norn_model::data_loss::DataLoss;
 use norn_model::record::Record;
 use norn_model::task::Task;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
-use norn_model::wound::Wound;
 use norn_node::runtime::disk::FileDisk;
 use norn_storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
 use norn_wire::request::Spec;
@@ -268,9 +268,9 @@ fn a_directory_that_is_held_is_left_alone() {
     let held = FileDisk::open(directory.path()).expect("opened");
     for verb in ["inspect", "verify", "repair"] {
         let output = norn_log(verb, &[], directory.path());
-        let told = format!("process {}", std::process::id());
+        let advertised = format!("process {}", std::process::id());
         assert_eq!(output.status.code(), Some(1));
-        assert!(String::from_utf8_lossy(&output.stdout).contains(&told), "{verb} names the holder");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(&advertised), "{verb} names the holder");
     }
     drop(held);
     assert!(norn_log("verify", &[], directory.path()).status.success());
@@ -417,8 +417,8 @@ fn state() -> Vec<Record> {
         panic!("there are facts");
     };
     for partition in (0..4).map(PartitionId) {
-        let wound = Wound { facts: partition.0 == 1, table: false };
-        state.push(Record::Wound { partition, wound, losses: 77 });
+        let data_loss = DataLoss { facts: partition.0 == 1, table: false };
+        state.push(Record::DataLoss { partition, data_loss, losses: 77 });
         state.push(Record::Vote { partition, promised: 5, voted_for: None });
         state.push(Record::Install { partition, viewstamp, table: table.clone() });
         state.push(Record::Facts { partition, items: Arc::clone(&items) });

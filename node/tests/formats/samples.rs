@@ -1,7 +1,7 @@
 //! Sample records with the content of logs of earlier versions.
 
 use norn_model::claim_table::table::{ClaimEntry, ClaimState, ClaimTable, Ended, Op};
-use norn_model::cohort::{Change, Cohort, Told};
+use norn_model::cohort::{AdvertisedCohort, Change, Cohort};
 use norn_model::record::Record;
 use norn_model::task::{Cancel, Children, Completed, Facts, PastClaim, Settled, Task, Tombstone};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
@@ -73,13 +73,13 @@ fn items() -> Arc<Vec<(TaskId, Task)>> {
     Arc::new(vec![(id(0), Task::from_spec(Arc::new(spec()))), (id(1), facts()), (id(2), buried())])
 }
 
-fn told() -> Box<Told> {
+fn advertised() -> Box<AdvertisedCohort> {
     let founder = |node| ReplicaId { node: NodeId(node), incarnation: 1 };
     let founded = Cohort::founded(&[founder(1), founder(2), founder(3)]);
     let members = founded.members.iter().map(|seat| seat.replica).collect();
     let admit = Change::Admit { members, next: vec![founder(2), founder(4)] };
     let cohort = founded.changed(&admit, Viewstamp { epoch: 1, length: 1 }).expect("it fits");
-    Box::new(Told { epoch: 5, cohort })
+    Box::new(AdvertisedCohort { epoch: 5, cohort })
 }
 
 fn entry(state: ClaimState) -> ClaimEntry {
@@ -135,7 +135,7 @@ fn table() -> Arc<ClaimTable> {
     table.entries = (0..).map(id).zip(states.map(entry)).collect();
     table.out = BTreeMap::from([(VIEWSTAMP, vec![Ended { id: id(9), facts: facts() }])]);
     table.forgetting.ids = vec![id(7)];
-    table.cohort = Some(Box::new(told().cohort));
+    table.cohort = Some(Box::new(advertised().cohort));
     Arc::new(table)
 }
 
@@ -189,7 +189,7 @@ pub fn of_digests() -> Vec<Record> {
     vec![
         Record::Genesis(Arc::new(genesis())),
         Record::Roster(roster()),
-        Record::Left { partition, told: told() },
+        Record::Left { partition, advertised: advertised() },
         Record::Facts { partition, items: items() },
         Record::Facts { partition, items: later() },
         Record::Hint { partition, since_ms: AT_MS, items: items() },

@@ -143,7 +143,7 @@ impl Life {
 }
 
 #[derive(Debug, Default)]
-pub struct Ages {
+pub struct LeaseAges {
     even: bool,
     sound: bool,
     /// When leases began, in true time, and the lengths of the shortest and the longest of them.
@@ -163,7 +163,7 @@ fn leases_ms(op: &Op) -> Option<RangeInclusive<u64>> {
     }
 }
 
-impl Ages {
+impl LeaseAges {
     fn appended(&mut self, node: usize, ticket: Ticket, records: &[Record], now_us: u64) {
         let dated = records.iter().any(|record| matches!(record, Record::Ran { .. }));
         let life = self.lives.entry(node).or_default();
@@ -231,7 +231,7 @@ impl Ages {
     }
 }
 
-impl Property for Ages {
+impl Property for LeaseAges {
     fn name(&self) -> &'static str {
         "ages"
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     /// A node that has written down a lease of ten seconds.
-    fn granted() -> Bench<Ages> {
+    fn granted() -> Bench<LeaseAges> {
         let mut bench = Bench::new();
         bench.see(Happening::Founded(Terms { even: true, sound: true, ..Terms::default() })).unwrap();
         bench.see(Happening::Replayed { node: 0, records: &[] }).unwrap();
@@ -306,17 +306,17 @@ mod tests {
         bench
     }
 
-    fn tells(bench: &mut Bench<Ages>, age_ms: u64) -> Result<(), String> {
+    fn tells(bench: &mut Bench<LeaseAges>, age_ms: u64) -> Result<(), String> {
         tells_of(bench, AT, age_ms)
     }
 
-    fn tells_of(bench: &mut Bench<Ages>, at: Viewstamp, age_ms: u64) -> Result<(), String> {
+    fn tells_of(bench: &mut Bench<LeaseAges>, at: Viewstamp, age_ms: u64) -> Result<(), String> {
         let view = ReplicaView { ages: vec![(at, age_ms)], ..ReplicaView::default() };
         bench.see(Happening::Replica { node: 0, view: &view })
     }
 
     /// Runs the node for this long, and sees it.
-    fn runs(bench: &mut Bench<Ages>, ms: u64) {
+    fn runs(bench: &mut Bench<LeaseAges>, ms: u64) {
         for _ in 0..ms / 100 {
             bench.pass(99_000);
             bench.see(Happening::Synced { node: 0, ticket: Ticket(1) }).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     /// Crashes the node, and starts it again after three seconds.
-    fn restarts(bench: &mut Bench<Ages>) {
+    fn restarts(bench: &mut Bench<LeaseAges>) {
         bench.see(Happening::Crashed { node: 0 }).unwrap();
         bench.pass(3_000_000);
         bench.see(Happening::Replayed { node: 0, records: &[] }).unwrap();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     /// Installs a table of a later epoch, in which the `held` tasks are as they were granted.
-    fn installs(bench: &mut Bench<Ages>, epoch: u64, held: &[TaskId]) {
+    fn installs(bench: &mut Bench<LeaseAges>, epoch: u64, held: &[TaskId]) {
         let mut table = ClaimTable::default();
         for id in held {
             table.apply(&grant(*id), AT).unwrap();

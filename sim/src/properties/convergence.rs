@@ -43,8 +43,11 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         if !store.view.stable || store.view.role.is_some_and(|role| role < Role::Member) {
             return Some(format!("partition {partition}: node {} still moves: {:?}", store.node, store.view.role));
         }
-        if !store.view.wound.is_whole() {
-            return Some(format!("partition {partition}: node {} has not healed: {:?}", store.node, store.view.wound));
+        if !store.view.data_loss.is_whole() {
+            return Some(format!(
+                "partition {partition}: node {} has not healed: {:?}",
+                store.node, store.view.data_loss
+            ));
         }
         if store.view.bodies_lost > 0 {
             return Some(format!("partition {partition}: node {} has lost bodies", store.node));
@@ -111,7 +114,7 @@ mod tests {
         assert!(!refused(|_| {}));
         assert!(refused(|stores| stores[1].view.content = 1));
         assert!(refused(|stores| stores[1].view.digest = 1));
-        assert!(refused(|stores| stores[1].view.wound.facts = true));
+        assert!(refused(|stores| stores[1].view.data_loss.facts = true));
         assert!(refused(|stores| stores[1].view.stable = false));
         assert!(refused(|stores| stores[1].view.role = Some(Role::Exile)));
         assert!(!refused(|stores| stores[1].view.leads = true), "leading alone is not established");

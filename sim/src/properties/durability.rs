@@ -580,7 +580,7 @@ mod tests {
     #[test]
     fn what_an_earlier_image_of_a_disk_lacks_was_on_it() {
         let mut bench = Bench::new();
-        let left = [Record::Left { partition: PartitionId(0), told: Box::default() }];
+        let left = [Record::Left { partition: PartitionId(0), advertised: Box::default() }];
         store(&mut bench, 0, &left, true);
         store(&mut bench, 0, &facts(), true);
         store(&mut bench, 1, &facts(), true);

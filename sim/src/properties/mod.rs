@@ -66,7 +66,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<succession::Succession>::default(),
         Box::<tokens::Tokens>::default(),
         Box::<exclusion::Exclusion>::default(),
-        Box::<ages::Ages>::default(),
+        Box::<ages::LeaseAges>::default(),
         Box::<turns::Turns>::default(),
         Box::<unique::Unique>::default(),
         Box::<transactions::Transactions>::default(),

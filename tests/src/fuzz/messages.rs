@@ -4,23 +4,23 @@ use super::samples::{
     NODE, PARTITION, TOKEN, VIEWSTAMP, claim, granted, id, items, keyed, operations, queue, roster, watch_event,
 };
 use norn_model::claim_table::table::ClaimTable;
-use norn_model::cohort::{Change, Cohort, Seat, Told};
+use norn_model::cohort::{AdvertisedCohort, Change, Cohort, Seat};
+use norn_model::data_loss::DataLoss;
 use norn_model::message::{
-    AntiEntropy, Claiming, DiskWord, Election, Forwarding, GarbageCollection, Handoff, Head, Heartbeat, Known, Level,
-    Limiting, LogWord, Outcome, PartitionCounts, PeerMessage, Peering, Query, ReadWrite, RecentPart, Reconfiguration,
-    Replication, Step, WantPart, WatchAt, WatchTold, Workflow,
+    AntiEntropy, Claiming, DiskStatus, Election, Forwarding, GarbageCollection, Handoff, Head, Heartbeat, Known, Level,
+    Limiting, LogPosition, Outcome, PartitionCounts, PeerMessage, Peering, Query, ReadWrite, RecentPart,
+    Reconfiguration, Replication, Step, WantPart, WatchAt, WatchFeed, Workflow,
 };
 use norn_model::replica::DoneFlag;
 use norn_model::task::{Settled, Task, Tombstone};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
-use norn_model::wound::Wound;
 use norn_wire::group::MemberOf;
 use norn_wire::{ClaimId, NewTask, NodeId, Request, Response, State, Subject};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 const REPLICA: ReplicaId = ReplicaId { node: NODE, incarnation: 7 };
-const LOG: LogWord = LogWord { boot: 3, durable: 700, start: 9 };
+const LOG: LogPosition = LogPosition { boot: 3, durable: 700, start: 9 };
 const WATCH_AT: WatchAt = WatchAt { start: 9, number: 12 };
 
 fn heartbeat() -> Heartbeat {
@@ -37,8 +37,8 @@ fn heartbeat() -> Heartbeat {
         leads_known: (2, 6),
         commits: vec![(PARTITION, 5, 9)],
         standing: Default::default(),
-        holes: true,
-        disk: DiskWord { sync_us: 700, slow: true },
+        incomplete: true,
+        disk: DiskStatus { sync_us: 700, slow: true },
         start: 1 << 60,
         durable: 700,
         seen_start: 1 << 61,
@@ -49,23 +49,31 @@ fn heartbeat() -> Heartbeat {
     }
 }
 
-fn told() -> Box<Told> {
+fn advertised() -> Box<AdvertisedCohort> {
     let founder = |node| ReplicaId { node: NodeId(node), incarnation: 1 };
     let founded = Cohort::founded(&[founder(1), founder(2), founder(3)]);
     let members = founded.members.iter().map(|seat| seat.replica).collect();
     let admit = Change::Admit { members, next: vec![founder(2), founder(4)] };
     let cohort = founded.changed(&admit, Viewstamp { epoch: 1, length: 1 }).expect("it fits");
-    Box::new(Told { epoch: 5, cohort })
+    Box::new(AdvertisedCohort { epoch: 5, cohort })
 }
 
-fn watch_told() -> WatchTold {
+fn watch_feed() -> WatchFeed {
     let (covers, begins, roots) = (vec![PARTITION], vec![PARTITION], vec![(PARTITION, 7)]);
-    WatchTold { at: WATCH_AT, follows: true, events: vec![watch_event()], covers, begins, roots }
+    WatchFeed { at: WATCH_AT, follows: true, events: vec![watch_event()], covers, begins, roots }
 }
 
 fn known() -> Known {
     let task = Task::from_spec(Arc::new(super::samples::spec()));
-    Known { task, entry: None, viewstamp: VIEWSTAMP, at: VIEWSTAMP, told: Some(told()), holes: true, lost: None }
+    Known {
+        task,
+        entry: None,
+        viewstamp: VIEWSTAMP,
+        at: VIEWSTAMP,
+        advertised: Some(advertised()),
+        incomplete: true,
+        lost: None,
+    }
 }
 
 /// At least one message of each kind.
@@ -92,7 +100,7 @@ fn peering() -> Vec<Peering> {
         Peering::Heartbeat(Box::new(heartbeat())),
         Peering::Roster { roster: Arc::new(roster()) },
         Peering::RouteAsk { partitions: vec![PARTITION] },
-        Peering::Route { partition: PARTITION, told: told() },
+        Peering::Route { partition: PARTITION, advertised: advertised() },
     ]
 }
 
@@ -136,12 +144,12 @@ fn replication() -> Vec<Replication> {
             done,
             missing: vec![id(1)],
             log: LOG,
-            wound: Wound { facts: true, table: false },
+            data_loss: DataLoss { facts: true, table: false },
         },
         Replication::Nack { partition: PARTITION, replica: REPLICA, promised: 6, viewstamp: VIEWSTAMP },
-        Replication::Ages { partition: PARTITION, asks: true, ages: vec![(VIEWSTAMP, 7_000)] },
-        Replication::Rejoin { partition: PARTITION, ask: 3, viewstamp: VIEWSTAMP },
-        Replication::Rejoined { partition: PARTITION, ask: 3, viewstamp: VIEWSTAMP },
+        Replication::LeaseAges { partition: PARTITION, asks: true, ages: vec![(VIEWSTAMP, 7_000)] },
+        Replication::Rejoin { partition: PARTITION, request_id: 3, viewstamp: VIEWSTAMP },
+        Replication::Rejoined { partition: PARTITION, request_id: 3, viewstamp: VIEWSTAMP },
     ]
 }
 
@@ -157,9 +165,9 @@ fn reconfiguration() -> Vec<Reconfiguration> {
             log: LOG,
         },
         Reconfiguration::Dismiss { partition: PARTITION, at: VIEWSTAMP },
-        Reconfiguration::Outside { partition: PARTITION, told: told() },
+        Reconfiguration::Outside { partition: PARTITION, advertised: advertised() },
         Reconfiguration::Unheld { partition: PARTITION, replica: REPLICA },
-        Reconfiguration::Stray { partition: PARTITION, seat },
+        Reconfiguration::Undrained { partition: PARTITION, seat },
         Reconfiguration::Arrange { partition: PARTITION, nodes: vec![NodeId(1), NodeId(2)] },
     ]
 }
@@ -167,30 +175,30 @@ fn reconfiguration() -> Vec<Reconfiguration> {
 fn read_write() -> Vec<ReadWrite> {
     let known = Box::new(known());
     vec![
-        ReadWrite::Write { ask: 1, partition: PARTITION, at: VIEWSTAMP, items: items() },
+        ReadWrite::Write { request_id: 1, partition: PARTITION, at: VIEWSTAMP, items: items() },
         ReadWrite::Written {
-            ask: 1,
+            request_id: 1,
             partition: PARTITION,
             replica: REPLICA,
             boot: 3,
-            holes: false,
+            incomplete: false,
             outcomes: vec![Outcome::Stored, Outcome::Future],
             at: VIEWSTAMP,
-            told: Some(told()),
+            advertised: Some(advertised()),
             log: LOG,
         },
-        ReadWrite::Kept { ask: 1, partition: PARTITION, outcomes: vec![Outcome::Stored] },
-        ReadWrite::Read { ask: 2, partition: PARTITION, at: VIEWSTAMP, id: id(0) },
-        ReadWrite::Known { ask: 2, partition: PARTITION, replica: REPLICA, known },
+        ReadWrite::Kept { request_id: 1, partition: PARTITION, outcomes: vec![Outcome::Stored] },
+        ReadWrite::Read { request_id: 2, partition: PARTITION, at: VIEWSTAMP, id: id(0) },
+        ReadWrite::Known { request_id: 2, partition: PARTITION, replica: REPLICA, known },
     ]
 }
 
 fn forwarding() -> Vec<Forwarding> {
     let unique = Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) };
     vec![
-        Forwarding::Forward { ask: 5, request: Box::new(unique) },
-        Forwarding::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
-        Forwarding::Forwarded { ask: 4, response: Box::new(Response::Done) },
+        Forwarding::Forward { request_id: 5, request: Box::new(unique) },
+        Forwarding::Forward { request_id: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
+        Forwarding::Forwarded { request_id: 4, response: Box::new(Response::Done) },
     ]
 }
 
@@ -206,19 +214,19 @@ fn query() -> Vec<Query> {
     };
     let tasks = vec![(id(0), known())];
     vec![
-        Query::CountAsk { ask: 6, queue: Some(queue()) },
-        Query::CountAnswer { ask: 6, partitions: vec![counts] },
+        Query::CountAsk { request_id: 6, queue: Some(queue()) },
+        Query::CountAnswer { request_id: 6, partitions: vec![counts] },
         Query::ListAsk {
-            ask: 7,
+            request_id: 7,
             partition: Some(PARTITION),
             queue: Some(queue()),
             after: Some(id(0)),
             to: Some(id(2)),
             limit: 50,
         },
-        Query::ListAnswer { ask: 7, partitions: vec![(PARTITION, VIEWSTAMP)], tasks, end: Some(id(2)) },
-        Query::Watch { ask: 5, subject: Subject::Queue(queue()), at: Some(WATCH_AT), compare: vec![PARTITION] },
-        Query::Watched { ask: 5, at: Some(WATCH_AT), told: Some(Box::new(watch_told())) },
+        Query::ListAnswer { request_id: 7, partitions: vec![(PARTITION, VIEWSTAMP)], tasks, end: Some(id(2)) },
+        Query::Watch { request_id: 5, subject: Subject::Queue(queue()), at: Some(WATCH_AT), compare: vec![PARTITION] },
+        Query::Watched { request_id: 5, at: Some(WATCH_AT), feed: Some(Box::new(watch_feed())) },
         Query::WatchNews { subject: Subject::Group(id(0)) },
     ]
 }
@@ -260,7 +268,7 @@ fn handoff() -> Vec<Handoff> {
             outcomes: vec![Outcome::TooOld],
             boot: 3,
             at: VIEWSTAMP,
-            holes: true,
+            incomplete: true,
             log: LOG,
         },
     ]
@@ -285,13 +293,13 @@ fn garbage_collection() -> Vec<GarbageCollection> {
 fn claiming() -> Vec<Claiming> {
     let head = Some(Head { priority: -1, id: id(0), count: 12, served_ms: Some(1_000) });
     vec![
-        Claiming::Probe { ask: 2, queues: vec![queue()] },
-        Claiming::Probed { ask: 2, heads: vec![None, head], covered: vec![PARTITION] },
-        Claiming::Pull { ask: 2, queues: vec![queue()] },
-        Claiming::Pulled { ask: 2, partitions: vec![PARTITION], ready: vec![id(0)], more: true },
-        Claiming::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false, got: vec![id(0)] },
+        Claiming::Probe { request_id: 2, queues: vec![queue()] },
+        Claiming::Probed { request_id: 2, heads: vec![None, head], covered: vec![PARTITION] },
+        Claiming::Pull { request_id: 2, queues: vec![queue()] },
+        Claiming::Pulled { request_id: 2, partitions: vec![PARTITION], ready: vec![id(0)], more: true },
+        Claiming::GrantAsk { request_id: 3, claim: Box::new(claim()), max: 2, recall: false, got: vec![id(0)] },
         Claiming::GrantAnswer {
-            ask: 3,
+            request_id: 3,
             claim: ClaimId(99),
             tasks: vec![(granted(), Some(VIEWSTAMP))],
             heads: vec![None, head],
@@ -310,11 +318,11 @@ fn claiming() -> Vec<Claiming> {
 
 fn limiting() -> Vec<Limiting> {
     vec![
-        Limiting::PermitAsk { ask: 5, queue: queue(), wanted: 3 },
-        Limiting::Permits { ask: 5, queue: queue(), count: 3, wait_ms: 0 },
-        Limiting::PermitsBack { ask: 5, queue: queue(), count: 2 },
-        Limiting::QuotaAsk { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), keeps: 2, wants: 4 },
-        Limiting::Quota { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), count: 4 },
+        Limiting::PermitAsk { request_id: 5, queue: queue(), wanted: 3 },
+        Limiting::Permits { request_id: 5, queue: queue(), count: 3, wait_ms: 0 },
+        Limiting::PermitsBack { request_id: 5, queue: queue(), count: 2 },
+        Limiting::QuotaAsk { partition: PARTITION, epoch: 3, request_id: 5, queue: queue(), keeps: 2, wants: 4 },
+        Limiting::Quota { partition: PARTITION, epoch: 3, request_id: 5, queue: queue(), count: 4 },
         Limiting::QuotaCall { partition: PARTITION, queue: queue(), share: 1 },
     ]
 }
@@ -326,7 +334,7 @@ fn workflow() -> Vec<Workflow> {
         Workflow::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
         Workflow::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)], joins: vec![(id(0), id(2))] },
         Workflow::MemberFailed { member: MemberOf { group: id(0), number: 3 }, how: Settled::Dead },
-        Workflow::KeyAsk { ask: 5, partition: PARTITION, epoch: 3, queue: queue(), key, ids },
-        Workflow::KeyAnswer { ask: 5, partition: PARTITION, replica: REPLICA, open, ended },
+        Workflow::KeyAsk { request_id: 5, partition: PARTITION, epoch: 3, queue: queue(), key, ids },
+        Workflow::KeyAnswer { request_id: 5, partition: PARTITION, replica: REPLICA, open, ended },
     ]
 }

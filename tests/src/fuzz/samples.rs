@@ -234,7 +234,7 @@ pub(super) fn operations() -> Vec<Arc<Op>> {
         Arc::new(Op::SlotQuota {
             queue: queue(),
             partition: PARTITION,
-            slot_quota: SlotQuota { count: 3, epoch: 2, ask: 9 },
+            slot_quota: SlotQuota { count: 3, epoch: 2, request_id: 9 },
         }),
         Arc::new(Op::Level { queue: queue(), level: Some(levels::Level { millionths: 1_250_000, given: 2 }) }),
     ]
@@ -256,10 +256,10 @@ pub fn records() -> Vec<Record> {
         Record::Ops { partition: PARTITION, after: VIEWSTAMP, ops: operations() },
         Record::Facts { partition: PARTITION, items: items() },
         Record::Hint { partition: PARTITION, since_ms: 1_700_000_000_000, items: items() },
-        Record::Owed { to: NODE, partition: PARTITION, since_ms: 1_700_000_000_000, ids: vec![id(0)] },
+        Record::IdHint { to: NODE, partition: PARTITION, since_ms: 1_700_000_000_000, ids: vec![id(0)] },
         Record::Handed { to: Some(NODE), partition: PARTITION, ids: vec![id(0)] },
         Record::Ran { us: 12_345_678 },
-        Record::Ages { partition: PARTITION, ran_us: 12_345_679, points: vec![(VIEWSTAMP, 7_000)] },
+        Record::LeaseAges { partition: PARTITION, ran_us: 12_345_679, points: vec![(VIEWSTAMP, 7_000)] },
         Record::Boot { count: 2 },
         Record::Unanswered { began: Some(1) },
     ]

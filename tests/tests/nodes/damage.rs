@@ -179,30 +179,30 @@ async fn healths(cluster: &Cluster, index: usize) -> BTreeMap<u64, Health> {
 }
 
 /// Health of the replicas that the loss of these records damages.
-fn wounded(lost: &[Entry]) -> BTreeMap<u64, Health> {
-    let mut wounded = BTreeMap::new();
+fn incomplete(lost: &[Entry]) -> BTreeMap<u64, Health> {
+    let mut incomplete = BTreeMap::new();
     for entry in lost {
         let partition = entry.partition.expect("it is of a replica");
         match entry.kind.as_str() {
-            "facts" => wounded.entry(partition).or_insert(Health::Holes),
-            "ops" => wounded.entry(partition).insert_entry(Health::Recovering).into_mut(),
+            "facts" => incomplete.entry(partition).or_insert(Health::Holes),
+            "ops" => incomplete.entry(partition).insert_entry(Health::Recovering).into_mut(),
             kind => panic!("nobody gives back a {kind}"),
         };
     }
-    wounded
+    incomplete
 }
 
 /// Starts the damaged node while the others are paused: it must find out by itself exactly what it lacks. Then lets it heal.
-async fn heals(cluster: &mut Cluster, wounded: &BTreeMap<u64, Health>) {
+async fn heals(cluster: &mut Cluster, incomplete: &BTreeMap<u64, Health>) {
     let warnings = cluster.log(DAMAGED).matches(WARNING).count();
     cluster.pause(0);
     cluster.pause(1);
     cluster.restart(DAMAGED);
     let mut found = healths(cluster, DAMAGED).await;
     found.retain(|_, health| *health != Health::Whole);
-    assert_eq!(&found, wounded);
+    assert_eq!(&found, incomplete);
     let warned = cluster.log(DAMAGED).matches(WARNING).count() - warnings;
-    assert_eq!(warned, usize::from(!wounded.is_empty()), "{}", cluster.log(DAMAGED));
+    assert_eq!(warned, usize::from(!incomplete.is_empty()), "{}", cluster.log(DAMAGED));
     cluster.resume(0);
     cluster.resume(1);
     cluster.wait_ready(DAMAGED);
@@ -252,7 +252,7 @@ async fn lost_facts_are_learned_again() {
     let lost = middle(&log.entries(), "facts");
     log.flip(&lost.file, lost.offset + lost.bytes / 2);
     names_lost(&log, &lost);
-    heals(&mut cluster, &wounded(&[lost])).await;
+    heals(&mut cluster, &incomplete(&[lost])).await;
     counts_again(cluster, load).await;
 }
 
@@ -264,7 +264,7 @@ async fn lost_operations_are_fetched_again() {
     let lost = middle(&log.entries(), "ops");
     log.flip(&lost.file, lost.last_byte());
     names_lost(&log, &lost);
-    heals(&mut cluster, &wounded(&[lost])).await;
+    heals(&mut cluster, &incomplete(&[lost])).await;
     counts_again(cluster, load).await;
 }
 
@@ -380,7 +380,7 @@ async fn a_truncated_end_is_fetched_again() {
     cluster.restart(0);
     cluster.restart(1);
     cluster.wait_led(&[0, 1], &[0, 1]).await;
-    heals(&mut cluster, &wounded(&lost)).await;
+    heals(&mut cluster, &incomplete(&lost)).await;
     counts_again(cluster, load).await;
 }
 
@@ -415,7 +415,7 @@ async fn lost_facts_of_a_snapshot_are_learned_again() {
     log.flip(&newest, lost.offset + lost.bytes / 2);
     log.flip(&newest, end.last_byte());
     assert!(problems(&log).iter().any(|problem| problem["file"] == *newest));
-    heals(&mut cluster, &wounded(&[lost])).await;
+    heals(&mut cluster, &incomplete(&[lost])).await;
     counts_again(cluster, load).await;
 }
 

@@ -34,7 +34,7 @@ const MODEL: &str = "node/model/src/";
 const LAYERS: [&[&str]; 9] = [
     &["host", "limits", "time", "viewstamp"],
     &["config", "ring", "rules", "schedules", "task"],
-    &["clocks", "metadata", "wound"],
+    &["clocks", "metadata", "data_loss"],
     &["cohort"],
     &["claim_table"],
     &["consensus"],

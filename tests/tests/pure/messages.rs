@@ -1,6 +1,6 @@
 //! Messages between nodes on the wire.
 
-use norn_model::message::{LogWord, PeerMessage};
+use norn_model::message::{LogPosition, PeerMessage};
 use norn_tests::binary;
 use norn_tests::fuzz::messages::peer_messages;
 use norn_wire::codec::Body;
@@ -45,7 +45,7 @@ fn each_message_has_a_sample_and_a_row_in_the_document() {
 /// Goal: a message that rests on the sender's disk carries how far that is durable, in each family.
 #[test]
 fn a_log_position_that_is_filled_in_is_the_one_that_is_read() {
-    let word = LogWord { boot: 7, durable: 1_000, start: 3 };
+    let word = LogPosition { boot: 7, durable: 1_000, start: 3 };
     for mut message in peer_messages() {
         let has_one = message.log().is_some();
         message.set_log(word);

@@ -39,7 +39,7 @@ impl CourseArguments {
 
 /// Texts for people.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct Texts {
     /// The change was in effect before.
     pub already: String,
     /// The change is decided.
@@ -58,19 +58,19 @@ pub(super) struct Wish {
     /// Change to request of the metadata group.
     pub change: ClusterChange,
     /// Texts for people.
-    pub told: Told,
+    pub told: Texts,
     /// Condition to wait for.
     pub goal: Goal,
 }
 
 impl Wish {
     /// Creates a change of the cluster as a whole.
-    pub fn new(verb: &'static str, change: ClusterChange, told: Told) -> Wish {
+    pub fn new(verb: &'static str, change: ClusterChange, told: Texts) -> Wish {
         Wish { verb, node: None, change, told, goal: Goal::Settled }
     }
 
     /// Creates a change of a member.
-    pub fn about(node: NodeId, verb: &'static str, change: ClusterChange, told: Told) -> Wish {
+    pub fn about(node: NodeId, verb: &'static str, change: ClusterChange, told: Texts) -> Wish {
         Wish { node: Some(node), ..Wish::new(verb, change, told) }
     }
 

@@ -7,7 +7,7 @@ use super::super::parse;
 use super::super::runner::unexpected;
 use super::super::text::{clean, duration};
 use super::super::{Exit, Failure, Runner, Transport};
-use super::change::{CourseArguments, Told, Wish};
+use super::change::{CourseArguments, Texts, Wish};
 use super::follow::look_timeout;
 use super::survey::Survey;
 use super::{ailing, not_yet};
@@ -153,7 +153,7 @@ impl Newcomer {
 
     fn addition(&self, wanted: &NewcomerArguments) -> Wish {
         let name = clean(&self.identity.name);
-        let told = Told {
+        let told = Texts {
             already: format!("{name} is a member already"),
             begun: format!("{name} at {} is a member", clean(&self.identity.address)),
             done: format!("{name} holds its share"),
@@ -172,7 +172,7 @@ impl Newcomer {
             true => format!("; `norn cluster remove {}` takes the old one out", clean(&old.name)),
             false => String::new(),
         };
-        let told = Told {
+        let told = Texts {
             already: format!("{now} has taken the place of {before} already"),
             begun: format!("{now} takes the place of {before}"),
             done: format!("{now} holds what {before} held{left}"),

@@ -27,7 +27,7 @@ pub use set::SetVerb;
 use super::cluster::{Shown, StatusArguments};
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, examples};
-use change::{Told, Wish};
+use change::{Texts, Wish};
 use clap::{Args, Subcommand};
 use norn_wire::membership::ClusterChange;
 use norn_wire::{Error, ErrorCode};
@@ -140,7 +140,7 @@ async fn drain<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments) -
     let survey = Survey::take(runner, None).await?;
     let member = survey.find(&arguments.node)?;
     let (node, name) = (member.node, survey.name(member.node));
-    let told = Told {
+    let told = Texts {
         already: format!("{name} is leaving already"),
         begun: format!("{name} leaves"),
         done: format!("{name} holds nothing any more; `norn cluster remove {name}` takes it out"),
@@ -153,7 +153,7 @@ async fn undrain<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments)
     let survey = Survey::take(runner, None).await?;
     let node = survey.find(&arguments.node)?.node;
     let name = survey.name(node);
-    let told = Told {
+    let told = Texts {
         already: format!("{name} stays already"),
         begun: format!("{name} stays"),
         done: format!("{name} holds its share"),
@@ -174,7 +174,7 @@ async fn remove<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments) 
         false => format!("{name} is no member any more, and every partition has its replicas"),
     };
     let told =
-        Told { already: format!("{name} was removed already"), begun: format!("{name} is no member any more"), done };
+        Texts { already: format!("{name} was removed already"), begun: format!("{name} is no member any more"), done };
     let wish = Wish::about(node, "remove", ClusterChange::Remove { node }, told);
     wish.carry_out(runner, &arguments.course).await
 }
@@ -194,7 +194,7 @@ fn not_there<T: Transport>(runner: &mut Runner<T>, survey: &Survey, text: &str) 
 }
 
 async fn rebalance<T: Transport>(runner: &mut Runner<T>, arguments: RebalanceArguments) -> Result<Exit, Failure> {
-    let told = Told {
+    let told = Texts {
         already: "the layout is about to be planned anew".to_owned(),
         begun: "the layout is planned anew".to_owned(),
         done: "every member holds its share".to_owned(),
@@ -204,5 +204,5 @@ async fn rebalance<T: Transport>(runner: &mut Runner<T>, arguments: RebalanceArg
 
 /// Creates a failure for something that is not there yet and may come, as the message says.
 fn not_yet(message: String) -> Failure {
-    Failure::Told(Error::new(ErrorCode::Unavailable, message))
+    Failure::Explained(Error::new(ErrorCode::Unavailable, message))
 }

@@ -2,7 +2,7 @@
 
 use super::super::parse;
 use super::super::{Exit, Failure, Runner, Transport};
-use super::change::{CourseArguments, Told, Wish};
+use super::change::{CourseArguments, Texts, Wish};
 use super::follow::Goal;
 use super::survey::Survey;
 use clap::Args;
@@ -30,7 +30,7 @@ impl MoveArguments {
         let partition = PartitionId(self.partition);
         let nodes = self.check(&survey)?;
         let names = survey.names(&nodes);
-        let told = Told {
+        let told = Texts {
             already: format!("partition {partition} shall be at {names} already"),
             begun: format!("partition {partition} moves to {names}"),
             done: format!("partition {partition} is at {names}"),

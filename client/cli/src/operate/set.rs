@@ -3,7 +3,7 @@
 use super::super::parse;
 use super::super::text::{clean, duration};
 use super::super::{Exit, Failure, Runner, Transport, examples};
-use super::change::{CourseArguments, Told, Wish};
+use super::change::{CourseArguments, Texts, Wish};
 use super::join::identify;
 use super::survey::Survey;
 use clap::Subcommand;
@@ -116,7 +116,7 @@ impl SetVerb {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         match self {
             SetVerb::Replicas { replicas, course } => {
-                let told = Told {
+                let told = Texts {
                     already: format!("{replicas} replicas of each partition are wanted already"),
                     begun: format!("{replicas} replicas of each partition are wanted"),
                     done: format!("each partition has {replicas} replicas"),
@@ -127,14 +127,14 @@ impl SetVerb {
             SetVerb::Weight { node, weight, course } => {
                 let survey = Survey::take(runner, None).await?;
                 let node = survey.find(&node)?.node;
-                let told = Told::of_member(&survey.name(node), &format!("weight {weight}"));
+                let told = Texts::of_member(&survey.name(node), &format!("weight {weight}"));
                 let wish = Wish::about(node, "weight", ClusterChange::Weight { node, weight }, told);
                 wish.carry_out(runner, &course).await
             }
             SetVerb::Zone { node, zone, course } => {
                 let survey = Survey::take(runner, None).await?;
                 let node = survey.find(&node)?.node;
-                let told = Told::of_member(&survey.name(node), &format!("zone {zone:?}"));
+                let told = Texts::of_member(&survey.name(node), &format!("zone {zone:?}"));
                 let wish = Wish::about(node, "zone", ClusterChange::Zone { node, zone }, told);
                 wish.carry_out(runner, &course).await
             }
@@ -145,8 +145,8 @@ impl SetVerb {
                     check_address(runner, member, &address).await?;
                 }
                 let node = member.node;
-                let told = Told::of_member(&survey.name(node), &format!("address {address}"));
-                let told = Told { done: told.begun.clone(), ..told };
+                let told = Texts::of_member(&survey.name(node), &format!("address {address}"));
+                let told = Texts { done: told.begun.clone(), ..told };
                 Wish::about(node, "address", ClusterChange::Address { node, address }, told).set(runner).await
             }
             SetVerb::HealAfter { after } => {
@@ -180,14 +180,14 @@ async fn check_address<T: Transport>(runner: &Runner<T>, member: &Member, addres
         Err(error) => {
             let why = &error.message;
             let message = format!("nothing was changed: {name} is not reached at {address}: {why}\n{advice}");
-            Err(Failure::Told(Error { message, ..error }))
+            Err(Failure::Explained(Error { message, ..error }))
         }
     }
 }
 
-impl Told {
-    fn of_member(name: &str, what: &str) -> Told {
-        Told {
+impl Texts {
+    fn of_member(name: &str, what: &str) -> Texts {
+        Texts {
             already: format!("{name} has {what} already"),
             begun: format!("{name} has {what}"),
             done: format!("{name} has {what}, and every member holds its share"),
@@ -204,7 +204,7 @@ async fn set_settings<T: Transport>(
     let mut settings = Survey::take(runner, None).await?.view.settings;
     change(&mut settings);
     let text = overview(&settings);
-    let told = Told { already: format!("already set: {text}"), begun: String::new(), done: format!("set: {text}") };
+    let told = Texts { already: format!("already set: {text}"), begun: String::new(), done: format!("set: {text}") };
     Wish::new(verb, ClusterChange::Settings { settings }, told).set(runner).await
 }
 

@@ -99,12 +99,12 @@ fn answer(changed: Changed) -> Answers {
     vec![Ok(Response::Changed(Box::new(changed)))]
 }
 
-struct Told {
+struct Ran {
     outcome: Outcome,
     asked: Vec<(String, Request)>,
 }
 
-async fn run_all(line: &str, answers: Answers) -> Told {
+async fn run_all(line: &str, answers: Answers) -> Ran {
     let (results, notes) = (Written::default(), Written::default());
     let output = Output::new(results.clone(), notes.clone(), line.contains("--json"));
     let fake = Fake::new(answers);
@@ -112,7 +112,7 @@ async fn run_all(line: &str, answers: Answers) -> Told {
     let command = CommandLine::try_parse_from(line.split(' ')).expect(line);
     let exit = runner.run(command.verb).await;
     let outcome = Outcome { exit, printed: results.text(), noted: notes.text(), calls: fake.calls() };
-    Told { outcome, asked: fake.asked() }
+    Ran { outcome, asked: fake.asked() }
 }
 
 async fn run(line: &str, answers: Answers) -> Outcome {

@@ -13,7 +13,7 @@ pub mod silent;
 
 use self::confirm::Returns;
 use self::recall::Recall;
-use self::silent::Voice;
+use self::silent::ClientLiveness;
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
@@ -53,9 +53,9 @@ enum Phase {
     /// Ready for its next step.
     Idle,
     /// A node was asked for grants.
-    Asking { ask: u64, node: NodeId, recall: bool },
+    Asking { request_id: u64, node: NodeId, recall: bool },
     /// Every reachable node was asked for its heads.
-    Probing { ask: u64, waiting: BTreeSet<NodeId>, covered: BTreeSet<PartitionId>, found: bool, until_us: u64 },
+    Probing { request_id: u64, waiting: BTreeSet<NodeId>, covered: BTreeSet<PartitionId>, found: bool, until_us: u64 },
     /// Looks again soon: other calls were quicker, or are to go first.
     Pausing,
     /// Waits for work.
@@ -64,7 +64,7 @@ enum Phase {
     Checking { open: BTreeSet<TaskId> },
     /// Answered, and waits for its client's confirmation. Without it `grants` go back. `holds_more`: the call also has grants that were
     /// found again, or a question of it had no answer in time.
-    Told { grants: Vec<Grant>, holds_more: bool },
+    Answered { grants: Vec<Grant>, holds_more: bool },
 }
 
 /// A grant that can be given back, with the viewstamp under which it was made or found.
@@ -110,11 +110,11 @@ pub struct Broker {
     calls: BTreeMap<u64, Call>,
     /// Calls that their clients confirm.
     confirming: BTreeMap<(ClaimId, ClientId), u64>,
-    asks: BTreeMap<u64, u64>,
+    pending_requests: BTreeMap<u64, u64>,
     parked: BTreeMap<QueueName, BTreeSet<u64>>,
     parked_count: usize,
     /// Liveness of clients that have claimed, until they are gone.
-    voices: BTreeMap<ClientId, Voice>,
+    client_liveness: BTreeMap<ClientId, ClientLiveness>,
     summaries: BTreeMap<QueueName, BTreeMap<NodeId, Head>>,
     recent: BTreeMap<QueueName, Recent>,
     /// Questions whose calls do not wait for them any more: grants in their answers are given back.
@@ -165,17 +165,17 @@ impl Broker {
         });
     }
 
-    fn abandon(&mut self, ask: u64) {
-        self.asks.remove(&ask);
-        self.abandoned.insert(ask);
+    fn abandon(&mut self, request_id: u64) {
+        self.pending_requests.remove(&request_id);
+        self.abandoned.insert(request_id);
         if self.abandoned.len() > ABANDONED_MAX {
             self.abandoned.pop_first();
         }
         assert!(self.abandoned.len() <= ABANDONED_MAX, "too many given-up questions are remembered");
     }
 
-    fn accept(&mut self, ask: u64, tasks: &[(Granted, Option<Viewstamp>)]) {
-        self.answered.insert(ask, tasks.iter().map(|(granted, _)| (granted.id, granted.token)).collect());
+    fn accept(&mut self, request_id: u64, tasks: &[(Granted, Option<Viewstamp>)]) {
+        self.answered.insert(request_id, tasks.iter().map(|(granted, _)| (granted.id, granted.token)).collect());
         if self.answered.len() > ANSWERED_MAX {
             self.answered.pop_first();
         }
@@ -348,25 +348,28 @@ impl Node {
     }
 
     fn ask_for_grants(&mut self, number: u64, node: NodeId, recall: bool) {
-        let ask = self.asks.number();
+        let request_id = self.pending_requests.number();
         let call = self.claims.broker.calls.get_mut(&number).expect("under way");
         assert!(matches!(call.phase, Phase::Idle), "a call asks while it does something else");
-        call.phase = Phase::Asking { ask, node, recall };
-        assert!(self.claims.broker.asks.insert(ask, number).is_none(), "the number of a question is used twice");
+        call.phase = Phase::Asking { request_id, node, recall };
+        assert!(
+            self.claims.broker.pending_requests.insert(request_id, number).is_none(),
+            "the number of a question is used twice"
+        );
         self.send_grant_ask(number);
         self.set_claim_timer(number);
     }
 
     fn send_grant_ask(&mut self, number: u64) {
         let call = &self.claims.broker.calls[&number];
-        let Phase::Asking { ask, node, recall } = call.phase else { return };
+        let Phase::Asking { request_id, node, recall } = call.phase else { return };
         // Whichever node granted it, as the task's partition may have moved.
         let got: Vec<TaskId> = call.got.iter().map(|(granted, ..)| granted.id).collect();
         let max = call.claim.max.saturating_sub(got.len() as u32);
         let mut claim = Box::new(call.claim.clone());
         // The broker itself checks the dependencies.
         claim.depends.clear();
-        self.outbox.send(node, Claiming::GrantAsk { ask, claim, max, recall, got });
+        self.outbox.send(node, Claiming::GrantAsk { request_id, claim, max, recall, got });
     }
 
     fn set_claim_timer(&mut self, number: u64) {
@@ -377,28 +380,28 @@ impl Node {
     pub(crate) fn on_grant_answer(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         claim: ClaimId,
         tasks: Vec<(Granted, Option<Viewstamp>)>,
         (heads, partitions): (&[Option<Head>], &[PartitionId]),
     ) {
         // A question that was resent is answered twice.
-        if self.claims.broker.abandoned.contains(&ask) {
-            self.note_given_up(ask);
+        if self.claims.broker.abandoned.contains(&request_id) {
+            self.note_given_up(request_id);
             self.give_back(&tasks);
             return;
         }
-        if let Some(known) = self.claims.broker.answered.get(&ask) {
+        if let Some(known) = self.claims.broker.answered.get(&request_id) {
             let new = |(granted, _): &(Granted, Option<Viewstamp>)| !known.contains(&(granted.id, granted.token));
             let new: Vec<(Granted, Option<Viewstamp>)> = tasks.into_iter().filter(new).collect();
             self.give_back(&new);
             return;
         }
-        let Some(number) = self.claims.broker.asks.remove(&ask) else { return };
-        self.claims.broker.accept(ask, &tasks);
+        let Some(number) = self.claims.broker.pending_requests.remove(&request_id) else { return };
+        self.claims.broker.accept(request_id, &tasks);
         let call = self.claims.broker.calls.get_mut(&number).expect("asks are of calls under way");
-        let Phase::Asking { ask: asked, node, recall } = call.phase else { return };
-        if asked != ask || node != from || call.claim.claim != claim {
+        let Phase::Asking { request_id: asked, node, recall } = call.phase else { return };
+        if asked != request_id || node != from || call.claim.claim != claim {
             self.outbox.observe(Observation::Refused { what: "grants that were not asked for" });
             return;
         }
@@ -424,7 +427,7 @@ impl Node {
 
     /// Asks every reachable node for its heads.
     fn probe(&mut self, number: u64) {
-        let ask = self.asks.number();
+        let request_id = self.pending_requests.number();
         let waiting: BTreeSet<NodeId> =
             self.others().chain([self.me]).filter(|node| self.is_reachable(*node)).collect();
         let until_us = self.now.mono_after_ms(self.config.resend_ms * 6);
@@ -432,23 +435,32 @@ impl Node {
         assert!(matches!(call.phase, Phase::Idle), "a call asks all nodes while it does something else");
         call.probes += 1;
         call.tried.clear();
-        call.phase = Phase::Probing { ask, waiting, covered: BTreeSet::new(), found: false, until_us };
-        assert!(self.claims.broker.asks.insert(ask, number).is_none(), "the number of a question is used twice");
+        call.phase = Phase::Probing { request_id, waiting, covered: BTreeSet::new(), found: false, until_us };
+        assert!(
+            self.claims.broker.pending_requests.insert(request_id, number).is_none(),
+            "the number of a question is used twice"
+        );
         self.send_probes(number);
         self.set_claim_timer(number);
     }
 
     fn send_probes(&mut self, number: u64) {
         let call = &self.claims.broker.calls[&number];
-        let Phase::Probing { ask, waiting, .. } = &call.phase else { return };
+        let Phase::Probing { request_id, waiting, .. } = &call.phase else { return };
         for node in waiting {
-            self.outbox.send(*node, Claiming::Probe { ask: *ask, queues: call.claim.queues.clone() });
+            self.outbox.send(*node, Claiming::Probe { request_id: *request_id, queues: call.claim.queues.clone() });
         }
     }
 
-    pub(crate) fn on_probed(&mut self, from: NodeId, ask: u64, heads: &[Option<Head>], partitions: &[PartitionId]) {
+    pub(crate) fn on_probed(
+        &mut self,
+        from: NodeId,
+        request_id: u64,
+        heads: &[Option<Head>],
+        partitions: &[PartitionId],
+    ) {
         let existing = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
-        let Some(number) = self.claims.broker.asks.get(&ask).copied() else { return };
+        let Some(number) = self.claims.broker.pending_requests.get(&request_id).copied() else { return };
         let call = self.claims.broker.calls.get_mut(&number).expect("asks are of calls under way");
         let Phase::Probing { waiting, covered, found, .. } = &mut call.phase else { return };
         if !waiting.remove(&from) {
@@ -469,10 +481,10 @@ impl Node {
     fn conclude_probe(&mut self, number: u64) {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
         let call = self.claims.broker.calls.get_mut(&number).expect("under way");
-        let Phase::Probing { ask, covered, found, .. } = &call.phase else { return };
-        let (ask, found) = (*ask, *found);
+        let Phase::Probing { request_id, covered, found, .. } = &call.phase else { return };
+        let (request_id, found) = (*request_id, *found);
         call.unavailable = partitions - covered.len() as u32;
-        self.claims.broker.asks.remove(&ask);
+        self.claims.broker.pending_requests.remove(&request_id);
         for queue in &call.claim.queues {
             if let Some(recent) = self.claims.broker.recent.get_mut(queue) {
                 recent.known = true;
@@ -493,7 +505,7 @@ impl Node {
     pub(crate) fn on_claim_timer(&mut self, number: u64) {
         let now_us = self.now.mono_us;
         let Some(call) = self.claims.broker.calls.get_mut(&number) else { return };
-        if matches!(call.phase, Phase::Told { .. }) {
+        if matches!(call.phase, Phase::Answered { .. }) {
             return self.unconfirmed(number);
         }
         if now_us >= call.deadline_us {
@@ -501,14 +513,14 @@ impl Node {
             return;
         }
         match &mut call.phase {
-            Phase::Asking { ask, node, recall } => {
-                let (ask, node, recall) = (*ask, *node, *recall);
+            Phase::Asking { request_id, node, recall } => {
+                let (request_id, node, recall) = (*request_id, *node, *recall);
                 let restarted = !recall && call.recall.is_open();
                 if self.is_reachable(node) && !restarted {
                     self.send_grant_ask(number);
                 } else {
                     let claim = self.claims.broker.calls[&number].claim.clone();
-                    self.abandon(ask, node, recall, &claim);
+                    self.abandon(request_id, node, recall, &claim);
                     self.do_without(number, node, recall);
                     self.advance_claim(number);
                     return;
@@ -531,7 +543,7 @@ impl Node {
                 self.advance_claim(number);
                 return;
             }
-            Phase::Idle | Phase::Parked | Phase::Checking { .. } | Phase::Told { .. } => return,
+            Phase::Idle | Phase::Parked | Phase::Checking { .. } | Phase::Answered { .. } => return,
         }
         self.set_claim_timer(number);
     }
@@ -593,20 +605,20 @@ impl Node {
     /// Ends the request that a call waits for.
     fn end_question(&mut self, phase: &Phase, claim: &Claim) {
         match phase {
-            Phase::Asking { ask, node, recall } => self.abandon(*ask, *node, *recall, claim),
-            Phase::Probing { ask, .. } => {
-                self.claims.broker.asks.remove(ask);
+            Phase::Asking { request_id, node, recall } => self.abandon(*request_id, *node, *recall, claim),
+            Phase::Probing { request_id, .. } => {
+                self.claims.broker.pending_requests.remove(request_id);
             }
-            Phase::Idle | Phase::Pausing | Phase::Parked | Phase::Checking { .. } | Phase::Told { .. } => {}
+            Phase::Idle | Phase::Pausing | Phase::Parked | Phase::Checking { .. } | Phase::Answered { .. } => {}
         }
     }
 
     /// Gives up a question: from now on its grants go back, and the node that was asked voids what it granted anew, even if the answer
     /// never comes.
-    fn abandon(&mut self, ask: u64, node: NodeId, recall: bool, claim: &Claim) {
-        self.claims.broker.abandon(ask);
+    fn abandon(&mut self, request_id: u64, node: NodeId, recall: bool, claim: &Claim) {
+        self.claims.broker.abandon(request_id);
         if !recall {
-            self.give_up_question(ask, node, claim);
+            self.give_up_question(request_id, node, claim);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::Node;
 use crate::event::ClientId;
-use crate::write_read::{Ask, ForwardAsk};
+use crate::write_read::{PendingForward, PendingRequest};
 use norn_model::claim_table::table::{ClaimEntry, ClaimState, Op};
 use norn_model::config::mutant;
 use norn_model::consensus::Waiting;
@@ -30,7 +30,7 @@ pub(crate) type Turns = BTreeSet<(QueueName, NonZeroU64)>;
 #[derive(Debug)]
 struct Call {
     to: NodeId,
-    ask: u64,
+    request_id: u64,
     /// Whether it is about many tasks.
     listed: bool,
     /// Whether facts that it left here have to be on disk before it is answered.
@@ -74,7 +74,7 @@ impl Node {
         let count = subjects(&request).len();
         let fits = write.as_ref().is_none_or(|(_, places)| places.len() == count);
         assert!(fits, "a write has other items than the call that asks for it");
-        let ask = self.asks.open(Ask::Forward(ForwardAsk {
+        let request_id = self.pending_requests.open(PendingRequest::Forward(PendingForward {
             client,
             number,
             request,
@@ -83,12 +83,12 @@ impl Node {
             write,
             deadline_us: self.now.mono_after_ms(self.config.request_timeout_ms),
         }));
-        self.forward_open_parts(ask);
+        self.forward_open_parts(request_id);
     }
 
     /// Sends every part without a result to the leader of its partition, where that is known.
-    pub(crate) fn forward_open_parts(&mut self, ask: u64) {
-        let Some(Ask::Forward(state)) = self.asks.get(ask) else { return };
+    pub(crate) fn forward_open_parts(&mut self, request_id: u64) {
+        let Some(PendingRequest::Forward(state)) = self.pending_requests.get(request_id) else { return };
         let (request, open) = (state.request.clone(), state.results.iter().map(Option::is_none).collect::<Vec<_>>());
         let subjects = subjects(&request);
         let mut by_node: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
@@ -99,7 +99,7 @@ impl Node {
         }
         let mut parts = BTreeMap::new();
         for (node, places) in by_node {
-            let part = self.asks.number();
+            let part = self.pending_requests.number();
             let request = match &request {
                 Request::Renew { lease_ms, .. } => {
                     Request::Renew { items: places.iter().map(|place| subjects[*place]).collect(), lease_ms: *lease_ms }
@@ -118,18 +118,18 @@ impl Node {
                 other => other.clone(),
             };
             parts.insert(part, places);
-            self.asks.alias(part, ask);
-            self.outbox.send(node, Forwarding::Forward { ask: part, request: Box::new(request) });
+            self.pending_requests.alias(part, request_id);
+            self.outbox.send(node, Forwarding::Forward { request_id: part, request: Box::new(request) });
         }
-        if let Some(Ask::Forward(state)) = self.asks.get_mut(ask) {
+        if let Some(PendingRequest::Forward(state)) = self.pending_requests.get_mut(request_id) {
             state.parts.extend(parts);
         }
-        self.set_ask_timer(ask);
+        self.set_request_timer(request_id);
     }
 
     /// Takes the answer of a leader to a part of a call about claims.
-    pub(crate) fn part_answered(&mut self, ask: u64, part: u64, response: Response) {
-        let Some(Ask::Forward(state)) = self.asks.get_mut(ask) else { return };
+    pub(crate) fn part_answered(&mut self, request_id: u64, part: u64, response: Response) {
+        let Some(PendingRequest::Forward(state)) = self.pending_requests.get_mut(request_id) else { return };
         let Some(places) = state.parts.remove(&part) else { return };
         let results: Vec<Result<u64, Error>> = match response {
             Response::Renewed(results) => results,
@@ -145,13 +145,13 @@ impl Node {
             }
         }
         if state.results.iter().all(Option::is_some) {
-            self.finish_forward(ask);
+            self.finish_forward(request_id);
         }
     }
 
     /// Answers the client. Parts without a result by now have an unknown outcome.
-    pub(crate) fn finish_forward(&mut self, ask: u64) {
-        let Some(Ask::Forward(state)) = self.close_ask(ask) else { return };
+    pub(crate) fn finish_forward(&mut self, request_id: u64) {
+        let Some(PendingRequest::Forward(state)) = self.close_request(request_id) else { return };
         let subjects = subjects(&state.request);
         assert_eq!(state.results.len(), subjects.len(), "a call has other results than items");
         let results: Vec<Result<u64, Error>> = state
@@ -175,7 +175,7 @@ impl Node {
     }
 
     /// A call of a client about claims, at the leader of their tasks.
-    pub(crate) fn on_claim_call(&mut self, from: NodeId, ask: u64, request: Request) {
+    pub(crate) fn on_claim_call(&mut self, from: NodeId, request_id: u64, request: Request) {
         let subjects = subjects(&request);
         if subjects.is_empty() {
             return;
@@ -184,7 +184,8 @@ impl Node {
         let call = self.claims.calls.next;
         let listed = matches!(request, Request::Renew { .. } | Request::Complete { .. });
         let results = vec![None; subjects.len()];
-        let before = self.claims.calls.calls.insert(call, Call { to: from, ask, listed, durable: false, results });
+        let before =
+            self.claims.calls.calls.insert(call, Call { to: from, request_id, listed, durable: false, results });
         assert!(before.is_none(), "the number of a call is used twice");
         match request {
             Request::Renew { items, lease_ms } => self.renew(call, &items, lease_ms),
@@ -508,10 +509,11 @@ impl Node {
         if !self.claims.calls.calls.get(&call).is_some_and(|state| state.results.iter().all(Option::is_some)) {
             return;
         }
-        let Call { to, ask, listed, durable, results } = self.claims.calls.calls.remove(&call).expect("just seen");
+        let Call { to, request_id, listed, durable, results } =
+            self.claims.calls.calls.remove(&call).expect("just seen");
         let results: Vec<Result<u64, Error>> = results.into_iter().flatten().collect();
         let response = if listed { Response::Renewed(results) } else { answer_one(results.into_iter().next()) };
-        let answer = Forwarding::Forwarded { ask, response: Box::new(response) };
+        let answer = Forwarding::Forwarded { request_id, response: Box::new(response) };
         if durable {
             self.outbox.send_durable(to, answer);
         } else {

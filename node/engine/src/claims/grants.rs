@@ -41,13 +41,13 @@ impl Node {
     pub(crate) fn on_grant_ask(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         claim: Claim,
         max: u32,
         (recall, got): (bool, &[TaskId]),
     ) {
         // The first copy of the question is still in progress, and its answer is for this copy too.
-        if self.claims.grants.by_ask.contains_key(&(from, ask)) {
+        if self.claims.grants.by_request_id.contains_key(&(from, request_id)) {
             return;
         }
         // The sender is not known to have seen this incarnation: it may look for grants of an earlier one, and has to ask other leaders
@@ -56,14 +56,14 @@ impl Node {
             return;
         }
         if recall && max == 0 {
-            return self.take_question_back((from, ask), claim.claim);
+            return self.take_question_back((from, request_id), claim.claim);
         }
         let max = max.min(CLAIM_TASKS_MAX) as usize;
         self.claims.grants.next += 1;
         let number = self.claims.grants.next;
         let session = Session {
             to: from,
-            ask,
+            request_id,
             claim: claim.claim,
             queues: claim.queues.clone(),
             tasks: Vec::new(),
@@ -75,11 +75,11 @@ impl Node {
             recall,
             unsure: BTreeSet::new(),
             repeated: BTreeSet::new(),
-            untold: Vec::new(),
+            unreported: Vec::new(),
         };
         assert!(self.claims.grants.sessions.insert(number, session).is_none(), "the number of a session is used twice");
         assert!(
-            self.claims.grants.by_ask.insert((from, ask), number).is_none(),
+            self.claims.grants.by_request_id.insert((from, request_id), number).is_none(),
             "a question is answered twice at once"
         );
         let recalled = self.recall(number, &claim, max, got);
@@ -88,9 +88,14 @@ impl Node {
         // A repeat: the first answer is lost, or late. It may have had grants in partitions that this node does not lead any more. The
         // answer names these as unsure, so that the broker asks their present leaders. A repeat makes no new grants, even if the first
         // answer had none: the broker may have taken the first answer, and then ignores this one.
-        let lost: Vec<PartitionId> =
-            self.claims.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
-        let is_new = !self.claims.grants.is_answered(from, ask);
+        let lost: Vec<PartitionId> = self
+            .claims
+            .grants
+            .given(from, request_id)
+            .into_iter()
+            .filter(|partition| !self.led.contains(partition))
+            .collect();
+        let is_new = !self.claims.grants.is_answered(from, request_id);
         self.doubt(number, lost);
         if !recall && is_new && recalled < max && !over {
             let granted = self.grant(number, &claim, max - recalled);
@@ -169,7 +174,7 @@ impl Node {
     /// Picks the best tasks, by partition and by the lease that their queues give them.
     fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<(TaskId, Cost)>> {
         // Heads that changed earlier in this step are not published yet.
-        while let Some(partition) = self.stirred.pop_first() {
+        while let Some(partition) = self.dirty_heads.pop_first() {
             self.publish_heads(partition);
         }
         let mut queues: Vec<QueueName> = claim.queues.iter().filter(|queue| self.is_open(queue)).cloned().collect();
@@ -206,7 +211,7 @@ impl Node {
             count += 1;
             let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
             self.publish_heads(partition);
-            let rate_token = self.use_rate_token(&queue).map(|ask| (queue.clone(), ask));
+            let rate_token = self.use_rate_token(&queue).map(|request_id| (queue.clone(), request_id));
             picked.entry((partition, lease_ms)).or_default().push((id, Cost { rate_token, turn }));
             queues.retain(|other| *other != queue || self.rate_tokens(&queue) != Some(0));
         }
@@ -225,7 +230,7 @@ impl Node {
     }
 
     /// Whether this node grants tasks of a partition now: it leads it and stays leader, has space for more claims, and not too many
-    /// operations wait for replicas without holes. If not, it announces no heads either, as nodes ask for announced work.
+    /// operations wait for replicas with complete facts. If not, it announces no heads either, as nodes ask for announced work.
     pub(crate) fn may_grant(&self, partition: PartitionId) -> bool {
         self.may_renew(partition)
             && !self.stopping
@@ -237,8 +242,8 @@ impl Node {
     /// Whether claims that are already held may be granted again now.
     fn may_renew(&self, partition: PartitionId) -> bool {
         let consensus = &self.partitions[&partition].consensus;
-        let behind = |heeded| consensus.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
-        self.may_append(partition) && consensus.leading().is_some_and(|leading| !behind(leading.heeded))
+        let behind = |grant_index| consensus.viewstamp.length - grant_index >= OPS_UNCOMMITTED_MAX;
+        self.may_append(partition) && consensus.leading().is_some_and(|leading| !behind(leading.grant_index))
     }
 
     /// Attempts that a task has, by its own spec or its queue's policy; 0: any number.
@@ -254,7 +259,7 @@ impl Node {
         // The next leader may have the grant.
         self.doubt(session, items.first().map(|(id, _)| self.partition_of(id)));
         if fresh {
-            self.leave_untold(session, items.into_iter().map(|(id, token)| (id, token, at)));
+            self.leave_unreported(session, items.into_iter().map(|(id, token)| (id, token, at)));
         }
         self.one_less(session);
     }
@@ -292,9 +297,9 @@ impl Node {
     }
 
     /// Keeps grants that no answer of this leader names.
-    fn leave_untold(&mut self, session: u64, grants: impl IntoIterator<Item = Grant>) {
+    fn leave_unreported(&mut self, session: u64, grants: impl IntoIterator<Item = Grant>) {
         if let Some(state) = self.claims.grants.sessions.get_mut(&session) {
-            state.untold.extend(grants);
+            state.unreported.extend(grants);
         }
     }
 
@@ -332,14 +337,15 @@ impl Node {
 
     fn answer_grants(&mut self, session: u64) {
         let session_state = self.claims.grants.sessions.remove(&session).expect("answered once");
-        let of = self.claims.grants.by_ask.remove(&(session_state.to, session_state.ask));
+        let of = self.claims.grants.by_request_id.remove(&(session_state.to, session_state.request_id));
         assert_eq!(of, Some(session), "a question is not listed under its session");
         self.timers.cancel(Key::Grant(session));
-        let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
-            session_state;
+        let Session {
+            to, request_id, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, unreported, ..
+        } = session_state;
         let mut entries = session_state.entries;
         // The broker has restarted since, and knows nothing of the call.
-        let has_ended = self.is_of_former_process(to, ask);
+        let has_ended = self.is_of_former_process(to, request_id);
         let (mut whole, mut untellable) = (Vec::new(), Vec::new());
         for Tellable { mut granted, fresh, gaps } in tasks {
             let has_log = entries::fill(&mut granted.updates, gaps, &mut entries);
@@ -361,18 +367,18 @@ impl Node {
             partitions.extend(whole.iter().map(|(granted, _)| self.partition_of(&granted.id)));
             let made =
                 whole.iter().filter_map(|(granted, fresh)| Some((granted.id, granted.token, (*fresh)?))).collect();
-            self.claims.grants.remember((to, ask), partitions, made, self.now.mono_us);
+            self.claims.grants.remember((to, request_id), partitions, made, self.now.mono_us);
         }
         let heads = queues.iter().map(|queue| self.head(queue)).collect();
         let partitions = match recall {
             true => self.led.iter().filter(|id| !unsure.contains(id)).copied().collect(),
             false => unsure.into_iter().collect(),
         };
-        self.outbox.send(to, Claiming::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
+        self.outbox.send(to, Claiming::GrantAnswer { request_id, claim, tasks: whole, heads, partitions });
         // No client got these.
         self.give_back_grants(untellable);
         // A broker that still asks for these renews them, and then they stay.
-        self.give_back_untold(untold);
+        self.give_back_unreported(unreported);
     }
 
     /// The quorum is slow or gone: voids the grants that have not committed, after the grant and in the same order.
@@ -402,7 +408,7 @@ impl Node {
                 | Waiting::Metadata { .. } => None,
             });
             // If another question has renewed a grant, that session answers it.
-            let untold = |(id, token): &&(TaskId, Token), length| {
+            let unreported = |(id, token): &&(TaskId, Token), length| {
                 consensus.claim_entry(id).is_some_and(|entry| {
                     let same = entry.token == *token && entry.renewed == Viewstamp { epoch, length };
                     same && entry.state == ClaimState::Held
@@ -410,12 +416,12 @@ impl Node {
             };
             let grants: Vec<Grant> = own
                 .flat_map(|(length, items)| {
-                    let own = items.iter().filter(move |item| untold(item, length));
+                    let own = items.iter().filter(move |item| unreported(item, length));
                     own.map(move |(id, token)| (*id, *token, Viewstamp { epoch, length }))
                 })
                 .collect();
             let items = grants.iter().map(|(id, token, _)| (*id, *token)).collect();
-            self.leave_untold(session, grants);
+            self.leave_unreported(session, grants);
             if self.void(partition, items) {
                 self.remember_void(claim, partition);
             }
@@ -470,7 +476,7 @@ impl Node {
             // Behind what else is due by now.
             self.timers.set(Key::Delayed(partition), now.mono_us + 1);
         }
-        self.stirred.insert(partition);
+        self.dirty_heads.insert(partition);
     }
 
     /// Examines the claims that a new leader inherits: some of their tasks have ended, some were given up or sealed.

@@ -27,7 +27,7 @@ struct QueueHeads {
     heads: BTreeSet<(Standing, PartitionId)>,
     ready: u64,
     /// As last sent to interested nodes.
-    told: Option<Head>,
+    announced: Option<Head>,
     /// When work was last announced to all waiting nodes at once.
     all_told_us: Option<u64>,
 }
@@ -70,7 +70,7 @@ impl Heads {
             entry.ready += count;
         }
         assert!(!entry.heads.is_empty() || entry.ready == 0, "ready tasks are counted that no partition has");
-        if entry.heads.is_empty() && entry.told.is_none() {
+        if entry.heads.is_empty() && entry.announced.is_none() {
             self.queues.remove(queue);
         }
     }
@@ -260,7 +260,7 @@ impl Node {
         let gained = gained.min(rate_tokens.unwrap_or(u64::MAX));
         let tells_all = rate_tokens.is_some() && gained > 0 && self.claims.heads.tells_all(queue, now_us);
         let Some(interest) = self.claims.heads.interest.get_mut(queue) else { return };
-        let mut told = BTreeSet::new();
+        let mut notified = BTreeSet::new();
         let gained = if tells_all { gained.max(interest.len() as u64) } else { gained };
         for _ in 0..gained {
             // Each node once before any is notified twice.
@@ -274,10 +274,10 @@ impl Node {
             let (node, interest) = &mut waiting[place];
             interest.credits -= 1;
             self.claims.heads.turn = **node;
-            told.insert(**node);
+            notified.insert(**node);
         }
         let head = self.head(queue);
-        for node in told {
+        for node in notified {
             self.tell_head(node, queue, head);
         }
     }
@@ -300,7 +300,7 @@ impl Node {
                 // There may be a head that is not granted for now: once it is, that is news.
                 None => {
                     if let Some(entry) = self.claims.heads.queues.get_mut(queue) {
-                        entry.told = None;
+                        entry.announced = None;
                     }
                 }
             }
@@ -322,10 +322,10 @@ impl Node {
         for queue in queues {
             let head = self.head(&queue);
             let entry = self.claims.heads.queues.entry(queue.clone()).or_default();
-            if entry.told == head {
+            if entry.announced == head {
                 continue;
             }
-            entry.told = head;
+            entry.announced = head;
             if mutant!(self.config, HeadsUntold) {
                 continue;
             }

@@ -72,7 +72,7 @@ struct LedCoordinator {
 /// Rate tokens that this node was given by one request.
 #[derive(Debug)]
 struct RateToken {
-    ask: u64,
+    request_id: u64,
     count: u64,
     back_us: u64,
     until_us: u64,
@@ -97,8 +97,8 @@ struct Backs {
 
 impl Backs {
     /// Adds to the count of a request. Returns its total.
-    fn add(&mut self, queue: &QueueName, ask: u64, more: u64) -> u64 {
-        let of = (queue.clone(), ask);
+    fn add(&mut self, queue: &QueueName, request_id: u64, more: u64) -> u64 {
+        let of = (queue.clone(), request_id);
         if !self.counts.contains_key(&of) {
             self.order.push_back(of.clone());
         }
@@ -161,15 +161,15 @@ impl Node {
         let rate_token = rate_tokens.find(|rate_token| rate_token.until_us > now_us && rate_token.count > 0);
         let rate_token = rate_token.expect("nothing is granted without a permit");
         rate_token.count -= 1;
-        let ask = rate_token.ask;
+        let request_id = rate_token.request_id;
         granter.rate_tokens.retain(|rate_token| rate_token.count > 0);
-        Some(ask)
+        Some(request_id)
     }
 
     /// Gives rate tokens of grants back whose voids are committed, and asks the coordinator again where there is demand.
     pub(crate) fn unuse_rate_tokens(&mut self, rate_tokens: Vec<(QueueName, u64)>) {
         let queues: BTreeSet<QueueName> = rate_tokens.iter().map(|(queue, _)| queue.clone()).collect();
-        rate_tokens.into_iter().for_each(|(queue, ask)| self.give_rate_tokens_back(&queue, ask, 1));
+        rate_tokens.into_iter().for_each(|(queue, request_id)| self.give_rate_tokens_back(&queue, request_id, 1));
         for queue in queues {
             if let Some(granter) = self.claims.rate_tokens.granters.get_mut(&queue) {
                 granter.again_us = 0;
@@ -178,10 +178,10 @@ impl Node {
         }
     }
 
-    fn give_rate_tokens_back(&mut self, queue: &QueueName, ask: u64, more: u64) {
+    fn give_rate_tokens_back(&mut self, queue: &QueueName, request_id: u64, more: u64) {
         if let Some(coordinator) = self.coordinator_leader(queue) {
-            let count = self.claims.rate_tokens.backs.add(queue, ask, more);
-            self.outbox.send(coordinator, Limiting::PermitsBack { ask, queue: queue.clone(), count });
+            let count = self.claims.rate_tokens.backs.add(queue, request_id, more);
+            self.outbox.send(coordinator, Limiting::PermitsBack { request_id, queue: queue.clone(), count });
         }
     }
 
@@ -200,7 +200,7 @@ impl Node {
             return;
         }
         let coordinator = self.coordinator_leader(queue);
-        let (ask, again_us) = (self.asks.number(), self.after_ms(UNCOORDINATED_MS));
+        let (request_id, again_us) = (self.pending_requests.number(), self.after_ms(UNCOORDINATED_MS));
         let granter = self.claims.rate_tokens.granters.entry(queue.clone()).or_default();
         let is_open = granter.asked.is_some_and(|(_, asked_us)| now_us < asked_us + RATE_TOKEN_MS * 1_000);
         if is_open || now_us < granter.again_us {
@@ -208,9 +208,9 @@ impl Node {
         }
         granter.asked = None;
         if let Some(coordinator) = coordinator {
-            granter.asked = Some((ask, now_us));
+            granter.asked = Some((request_id, now_us));
             let (queue, wanted) = (queue.clone(), wanted - has);
-            self.outbox.send(coordinator, Limiting::PermitAsk { ask, queue, wanted });
+            self.outbox.send(coordinator, Limiting::PermitAsk { request_id, queue, wanted });
         } else {
             granter.again_us = again_us;
         }
@@ -218,7 +218,7 @@ impl Node {
     }
 
     /// At a coordinator: handles a request for rate tokens.
-    pub(crate) fn on_permit_ask(&mut self, from: NodeId, ask: u64, queue: QueueName, wanted: u64) {
+    pub(crate) fn on_permit_ask(&mut self, from: NodeId, request_id: u64, queue: QueueName, wanted: u64) {
         let coordinator = self.coordinator_of(&queue);
         if !self.may_append(coordinator) {
             return;
@@ -228,11 +228,11 @@ impl Node {
         let rate = self.rate_of(&queue);
         let Some(state) = self.claims.rate_tokens.coordinators.get(&coordinator) else { return };
         let Some(rate) = rate else {
-            return self.outbox.send(from, Limiting::Permits { ask, queue, count: 0, wait_ms: RATE_TOKEN_MS });
+            return self.outbox.send(from, Limiting::Permits { request_id, queue, count: 0, wait_ms: RATE_TOKEN_MS });
         };
         let from_us = state.from_us;
         let bucket = self.bucket(coordinator, &queue, rate);
-        if !bucket.heard.is_news(from, ask) {
+        if !bucket.heard.is_news(from, request_id) {
             return;
         }
         bucket.fill(rate, now_us);
@@ -241,14 +241,14 @@ impl Node {
             let wait_ms = from_us.saturating_sub(now_us).div_ceil(1_000).max(bucket.wait_ms(rate));
             let wait_ms = wait_ms.clamp(1, RATE_TOKEN_MS);
             let is_worth = bucket.is_worth_writing(now_us);
-            self.outbox.send(from, Limiting::Permits { ask, queue: queue.clone(), count: 0, wait_ms });
+            self.outbox.send(from, Limiting::Permits { request_id, queue: queue.clone(), count: 0, wait_ms });
             if is_worth {
                 self.write_level(coordinator, queue, rate, None);
             }
             return;
         }
-        bucket.take(rate, Given { to: from, ask, count, back: 0, until_us });
-        let giving = Giving { to: from, ask, queue: queue.clone(), count };
+        bucket.take(rate, Given { to: from, request_id, count, back: 0, until_us });
+        let giving = Giving { to: from, request_id, queue: queue.clone(), count };
         self.write_level(coordinator, queue, rate, Some(giving));
     }
 
@@ -284,20 +284,20 @@ impl Node {
 
     /// The operation is committed, so this leader led after the request: sends the rate tokens.
     pub(crate) fn rate_tokens_given(&mut self, giving: Giving) {
-        let Giving { to, ask, queue, count } = giving;
-        self.outbox.send(to, Limiting::Permits { ask, queue, count, wait_ms: 0 });
+        let Giving { to, request_id, queue, count } = giving;
+        self.outbox.send(to, Limiting::Permits { request_id, queue, count, wait_ms: 0 });
     }
 
-    pub(crate) fn on_permits(&mut self, ask: u64, queue: &QueueName, count: u64, wait_ms: u64) {
+    pub(crate) fn on_permits(&mut self, request_id: u64, queue: &QueueName, count: u64, wait_ms: u64) {
         let now_us = self.now.mono_us;
         let Some(granter) = self.claims.rate_tokens.granters.get_mut(queue) else { return };
-        let Some((_, asked_us)) = granter.asked.take_if(|(asked, _)| *asked == ask) else { return };
+        let Some((_, asked_us)) = granter.asked.take_if(|(asked, _)| *asked == request_id) else { return };
         let (back_us, until_us) = (asked_us + UNUSED_MS * 1_000, asked_us + RATE_TOKEN_MS * 1_000);
         if count == 0 {
             granter.again_us = now_us + wait_ms.clamp(1, RATE_TOKEN_MS) * 1_000;
             self.timers.set_earliest(Key::RateTokens, granter.again_us);
         } else if now_us < until_us {
-            granter.rate_tokens.push_back(RateToken { ask, count, back_us, until_us });
+            granter.rate_tokens.push_back(RateToken { request_id, count, back_us, until_us });
             self.timers.set_earliest(Key::RateTokens, back_us.min(until_us));
             self.tell_waiting(queue, count);
         }
@@ -305,13 +305,13 @@ impl Node {
     }
 
     /// At a coordinator: puts back unused rate tokens; `count` is the total for the request that brought them.
-    pub(crate) fn on_permits_back(&mut self, from: NodeId, ask: u64, queue: &QueueName, count: u64) {
+    pub(crate) fn on_permits_back(&mut self, from: NodeId, request_id: u64, queue: &QueueName, count: u64) {
         let (coordinator, now_us) = (self.coordinator_of(queue), self.now.mono_us);
         let rate = self.rate_of(queue);
         let Some(state) = self.claims.rate_tokens.coordinators.get_mut(&coordinator) else { return };
         if let Some((bucket, rate)) = state.buckets.get_mut(queue).zip(rate) {
             bucket.fill(rate, now_us);
-            bucket.put_back(rate, (from, ask), count);
+            bucket.put_back(rate, (from, request_id), count);
         }
     }
 
@@ -325,8 +325,10 @@ impl Node {
             let (back, kept): (VecDeque<RateToken>, VecDeque<RateToken>) =
                 granter.rate_tokens.drain(..).partition(unused);
             granter.rate_tokens = kept;
-            for RateToken { ask, count, .. } in back.into_iter().filter(|rate_token| now_us < rate_token.until_us) {
-                self.give_rate_tokens_back(&queue, ask, count);
+            for RateToken { request_id, count, .. } in
+                back.into_iter().filter(|rate_token| now_us < rate_token.until_us)
+            {
+                self.give_rate_tokens_back(&queue, request_id, count);
             }
             let granter = self.claims.rate_tokens.granters.get_mut(&queue).expect("just seen");
             let over = granter.asked.is_some_and(|(_, asked_us)| now_us >= asked_us + RATE_TOKEN_MS * 1_000);
@@ -375,8 +377,8 @@ mod tests {
     #[test]
     fn what_went_back_is_counted_for_the_latest_questions() {
         let (mut backs, queue) = (Backs::default(), QueueName::new("mail").expect("a name"));
-        for ask in 0..3 * BACKS_MAX as u64 {
-            assert_eq!((backs.add(&queue, ask, 2), backs.add(&queue, ask, 1)), (2, 3));
+        for request_id in 0..3 * BACKS_MAX as u64 {
+            assert_eq!((backs.add(&queue, request_id, 2), backs.add(&queue, request_id, 1)), (2, 3));
         }
         assert_eq!((backs.counts.len(), backs.order.len()), (BACKS_MAX, BACKS_MAX));
     }

@@ -52,10 +52,10 @@ impl Node {
             }
         }
         let until_us = self.after_ms(self.config.request_timeout_ms);
-        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false), until_us);
+        let request_id = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false), until_us);
         if !sealed.is_empty() {
             let request = Request::Complete { items: sealed, acks };
-            self.forward_for(client, number, request, Some((ask, places)));
+            self.forward_for(client, number, request, Some((request_id, places)));
         }
     }
 

@@ -283,10 +283,10 @@ impl Node {
     }
 
     /// Whether a grant waits for its commit, so that no answer has named it. A renewal under way does not matter for that.
-    fn is_untold(&self, partition: PartitionId, grant: &(TaskId, Token)) -> bool {
+    fn is_unreported(&self, partition: PartitionId, grant: &(TaskId, Token)) -> bool {
         let consensus = &self.partitions[&partition].consensus;
         let Some(leading) = consensus.leading() else { return false };
-        let told = Viewstamp { epoch: leading.epoch, length: consensus.commit.min(leading.heeded) };
+        let told = Viewstamp { epoch: leading.epoch, length: consensus.commit.min(leading.grant_index) };
         let is_of =
             |waiting: &Waiting| matches!(waiting, Waiting::Grant { fresh: true, items, .. } if items.contains(grant));
         let renewed = consensus.claim_entry(&grant.0).map(|entry| entry.renewed);
@@ -305,7 +305,7 @@ impl Node {
             return 0;
         }
         let (token, attempt) = (entry.token, entry.attempt);
-        if self.is_untold(partition, &(id, token)) {
+        if self.is_unreported(partition, &(id, token)) {
             // No answer will name it.
             self.void(partition, vec![(id, token)]);
             return 0;

@@ -72,7 +72,7 @@ struct Allowance {
     known: Option<u32>,
     known_us: u64,
     /// Latest question, and when it was asked, while it is open.
-    ask: u64,
+    request_id: u64,
     asked_us: Option<u64>,
     /// Epoch and leader of the coordinator partition that was asked.
     asked_of: Option<(Epoch, NodeId)>,
@@ -97,7 +97,7 @@ pub struct Wish {
     node: NodeId,
     partition: PartitionId,
     epoch: Epoch,
-    ask: u64,
+    request_id: u64,
     keeps: u32,
     wants: u32,
     since_us: u64,
@@ -228,14 +228,14 @@ impl Node {
     fn send_slot_quota_ask(&mut self, partition: PartitionId, queue: &QueueName, keeps: u32, wants: u32) {
         let coordinator = self.coordinator_leader(queue);
         let asked_of = self.leadership_of(self.coordinator_of(queue));
-        let (ask, now_us) = (self.asks.number(), self.now.mono_us);
+        let (request_id, now_us) = (self.pending_requests.number(), self.now.mono_us);
         let Some(epoch) = self.partitions[&partition].consensus.leading().map(|leading| leading.epoch) else { return };
         let Some(holder) = self.claims.slot_quotas.holders.get_mut(&partition) else { return };
         let allowance = holder.allowances.entry(queue.clone()).or_default();
-        (allowance.ask, allowance.asked_us, allowance.asked_of) = (ask, Some(now_us), asked_of);
+        (allowance.request_id, allowance.asked_us, allowance.asked_of) = (request_id, Some(now_us), asked_of);
         match coordinator {
             Some(coordinator) => {
-                let message = Limiting::QuotaAsk { partition, epoch, ask, queue: queue.clone(), keeps, wants };
+                let message = Limiting::QuotaAsk { partition, epoch, request_id, queue: queue.clone(), keeps, wants };
                 self.outbox.send(coordinator, message);
             }
             None => (allowance.asked_us, allowance.again_us) = (None, now_us + LOOK_MS * 1_000),
@@ -246,7 +246,7 @@ impl Node {
     pub(crate) fn on_quota(
         &mut self,
         (partition, epoch): (PartitionId, Epoch),
-        ask: u64,
+        request_id: u64,
         queue: &QueueName,
         count: u32,
     ) {
@@ -257,7 +257,7 @@ impl Node {
         let again_us = self.after_ms(LOOK_MS);
         let holder = self.claims.slot_quotas.holders.get_mut(&partition);
         let Some(allowance) = holder.and_then(|holder| holder.allowances.get_mut(queue)) else { return };
-        if allowance.ask != ask || allowance.asked_us.take().is_none() {
+        if allowance.request_id != request_id || allowance.asked_us.take().is_none() {
             return;
         }
         if count <= allowance.count {
@@ -350,7 +350,7 @@ impl Node {
     pub(crate) fn on_quota_ask(
         &mut self,
         node: NodeId,
-        (partition, epoch, ask): (PartitionId, Epoch, u64),
+        (partition, epoch, request_id): (PartitionId, Epoch, u64),
         queue: QueueName,
         (keeps, wants): (u32, u32),
     ) {
@@ -360,10 +360,10 @@ impl Node {
             return;
         }
         let since_us = self.now.mono_us;
-        let wish = Wish { node, partition, epoch, ask, keeps, wants, since_us };
+        let wish = Wish { node, partition, epoch, request_id, keeps, wants, since_us };
         let wishes = self.claims.slot_quotas.wishes.entry(queue.clone()).or_default();
         match wishes.iter_mut().find(|other| other.partition == partition) {
-            Some(other) if (other.epoch, other.ask) < (epoch, ask) => *other = wish,
+            Some(other) if (other.epoch, other.request_id) < (epoch, request_id) => *other = wish,
             Some(_) => return,
             None => wishes.push(wish),
         }
@@ -386,7 +386,7 @@ impl Node {
             }
             let slot_quotas = self.partitions[&coordinator].consensus.table.slot_quotas.get(queue);
             let own = slot_quotas.and_then(|slot_quotas| slot_quotas.get(&wish.partition)).copied();
-            if own.is_some_and(|own| (own.epoch, own.ask) >= (wish.epoch, wish.ask)) {
+            if own.is_some_and(|own| (own.epoch, own.request_id) >= (wish.epoch, wish.request_id)) {
                 continue;
             }
             let sum: u64 =
@@ -403,8 +403,8 @@ impl Node {
             if more == 0 && wish.wants > base && base == had && !tied {
                 waiting.push(wish);
             } else if own.is_some() || count > 0 {
-                let Wish { node, partition, epoch, ask, .. } = wish;
-                let slot_quota = SlotQuota { count, epoch, ask };
+                let Wish { node, partition, epoch, request_id, .. } = wish;
+                let slot_quota = SlotQuota { count, epoch, request_id };
                 let changing = SlotQuotaChange { node, partition, queue: queue.clone(), slot_quota };
                 let op = Op::SlotQuota { queue: queue.clone(), partition, slot_quota };
                 self.append(coordinator, op, Some(Waiting::SlotQuota(Box::new(changing))));
@@ -413,7 +413,7 @@ impl Node {
                     node: wish.node,
                     partition: wish.partition,
                     queue: queue.clone(),
-                    slot_quota: SlotQuota { count: 0, epoch: wish.epoch, ask: wish.ask },
+                    slot_quota: SlotQuota { count: 0, epoch: wish.epoch, request_id: wish.request_id },
                 });
             }
         }
@@ -431,8 +431,8 @@ impl Node {
     }
 
     fn tell_slot_quota(&mut self, changing: SlotQuotaChange) {
-        let SlotQuotaChange { node, partition, queue, slot_quota: SlotQuota { count, epoch, ask } } = changing;
-        self.outbox.send(node, Limiting::Quota { partition, epoch, ask, queue, count });
+        let SlotQuotaChange { node, partition, queue, slot_quota: SlotQuota { count, epoch, request_id } } = changing;
+        self.outbox.send(node, Limiting::Quota { partition, epoch, request_id, queue, count });
     }
 
     /// Calls leaders that have more than their share, where others wait or the sum of all slot quotas is too large.

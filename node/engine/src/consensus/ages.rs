@@ -11,7 +11,7 @@
 //! one: time that the node ran after that record, and time that it did not run, does not count.
 //!
 //! **From other replicas.** A follower sends a new leader the ages of the claims that it holds, and the leader answers with those
-//! that are older by its own count. A replica that learns something new logs it ([`Record::Ages`]), and a leader sends it to the
+//! that are older by its own count. A replica that learns something new logs it ([`Record::LeaseAges`]), and a leader sends it to the
 //! other followers.
 //!
 //! Operations of an epoch come in order from a single leader. So an age is given for a viewstamp and applies to all operations of
@@ -24,7 +24,7 @@ use crate::Node;
 use crate::context::timers::Key;
 use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::config::mutant;
-use norn_model::consensus::Ages;
+use norn_model::consensus::LeaseAges;
 use norn_model::limits::{RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START, TOLD_AGE_MS_MIN};
 use norn_model::message::Replication;
 use norn_model::record::Record;
@@ -100,10 +100,10 @@ impl Node {
             return;
         }
         let begins = records.iter().any(begins);
-        let aside =
-            self.timers.is_set(Key::Ages) && self.now.mono_us >= self.consensus.running.noted_us + RAN_ASIDE_MS * 1_000;
+        let aside = self.timers.is_set(Key::LeaseAges)
+            && self.now.mono_us >= self.consensus.running.noted_us + RAN_ASIDE_MS * 1_000;
         if begins {
-            self.timers.set_earliest(Key::Ages, self.after_ms(RAN_MS_MIN));
+            self.timers.set_earliest(Key::LeaseAges, self.after_ms(RAN_MS_MIN));
         }
         if begins || aside {
             self.write_ran();
@@ -120,11 +120,11 @@ impl Node {
     pub(crate) fn see_to_ages(&mut self) {
         let Some(due_us) = self.ran_due_us() else { return };
         if due_us > self.now.mono_us {
-            return self.timers.set(Key::Ages, due_us);
+            return self.timers.set(Key::LeaseAges, due_us);
         }
         self.write_ran();
         if let Some(due_us) = self.ran_due_us() {
-            self.timers.set(Key::Ages, due_us);
+            self.timers.set(Key::LeaseAges, due_us);
         }
     }
 
@@ -144,7 +144,7 @@ impl Node {
     /// Arms the timer at the start of the node, if leases may run.
     pub(crate) fn begin_ages(&mut self) {
         if self.ran_due_us().is_some() {
-            self.timers.set(Key::Ages, self.after_ms(RAN_EARLY_MS));
+            self.timers.set(Key::LeaseAges, self.after_ms(RAN_EARLY_MS));
         }
     }
 
@@ -167,7 +167,7 @@ impl Node {
 
     fn record_of_ages(&self, partition: PartitionId) -> Record {
         let ages = self.partitions[&partition].consensus.ages(self.now.mono_us, &self.config);
-        Record::Ages { partition, ran_us: self.consensus.running.ran_us(self.now), points: ages.points().to_vec() }
+        Record::LeaseAges { partition, ran_us: self.consensus.running.ran_us(self.now), points: ages.points().to_vec() }
     }
 
     /// At every heartbeat: asks leaders that have not exchanged lease ages with this replica, and asks again after a pause.
@@ -178,7 +178,7 @@ impl Node {
         let mut asked = Vec::new();
         for (partition, replica) in &self.partitions {
             let consensus = &replica.consensus;
-            let leader = consensus.leader.filter(|leader| consensus.exchange.is_due(*leader, self.now.mono_us));
+            let leader = consensus.leader.filter(|leader| consensus.age_exchange.is_due(*leader, self.now.mono_us));
             if let Some(leader) = leader.filter(|_| consensus.has_clocks()) {
                 asked.push((*partition, leader));
             }
@@ -186,7 +186,7 @@ impl Node {
         let (now, resend_ms) = (self.now, self.config.resend_ms);
         for (partition, leader) in asked {
             let consensus = &mut self.partitions.get_mut(&partition).expect("just seen").consensus;
-            consensus.exchange = consensus.exchange.asked(leader, now, resend_ms);
+            consensus.age_exchange = consensus.age_exchange.asked(leader, now, resend_ms);
             self.send_ages(partition, leader.node, true);
         }
     }
@@ -194,17 +194,17 @@ impl Node {
     fn send_ages(&mut self, partition: PartitionId, node: NodeId, asks: bool) {
         assert!(node != self.me, "a replica learns nothing from itself");
         let ages = self.partitions[&partition].consensus.ages(self.now.mono_us, &self.config);
-        self.outbox.send(node, Replication::Ages { partition, asks, ages: ages.points().to_vec() });
+        self.outbox.send(node, Replication::LeaseAges { partition, asks, ages: ages.points().to_vec() });
     }
 
     /// Takes in another replica's lease ages.
     pub(crate) fn on_ages(&mut self, from: NodeId, partition: PartitionId, asks: bool, ages: Vec<(Viewstamp, u64)>) {
-        let (now_us, told) = (self.now.mono_us, Ages::new(ages));
+        let (now_us, advertised_ages) = (self.now.mono_us, LeaseAges::new(ages));
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let consensus = &mut replica.consensus;
-        let older = consensus.take_ages(&told, now_us, TOLD_AGE_MS_MIN * 1_000, &self.config);
+        let older = consensus.take_ages(&advertised_ages, now_us, TOLD_AGE_MS_MIN * 1_000, &self.config);
         if !asks {
-            consensus.exchange = consensus.exchange.answered(from);
+            consensus.age_exchange = consensus.age_exchange.answered(from);
         }
         let leads = consensus.leading().is_some();
         let own = consensus.ages(now_us, &self.config);
@@ -212,7 +212,7 @@ impl Node {
             self.outbox.persist(self.record_of_ages(partition));
         }
         if leads {
-            self.tell_ages(partition, from, (asks, older), own.tells(&told));
+            self.tell_ages(partition, from, (asks, older), own.tells(&advertised_ages));
         }
     }
 
@@ -228,7 +228,7 @@ impl Node {
             }
             if node == from && asks && !knows_more {
                 // An empty answer: the question has arrived, and the leader knows nothing more.
-                self.outbox.send(node, Replication::Ages { partition, asks: false, ages: Vec::new() });
+                self.outbox.send(node, Replication::LeaseAges { partition, asks: false, ages: Vec::new() });
             } else if (node == from && asks) || (node != from && older) {
                 self.send_ages(partition, node, node != from);
             }

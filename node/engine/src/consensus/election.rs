@@ -11,7 +11,7 @@ use norn_model::cohort::Change;
 use norn_model::config::{Config, mutant};
 use norn_model::consensus::{Archiving, Changing, Leading, Progress, Rescue, Retiring, Role};
 use norn_model::limits::EPOCH_STEP_MAX;
-use norn_model::message::{Election, LogWord};
+use norn_model::message::{Election, LogPosition};
 use norn_model::record::Record;
 use norn_model::rules;
 use norn_model::time::Now;
@@ -202,7 +202,7 @@ impl Node {
             granted: true,
             promised: epoch,
             viewstamp,
-            log: LogWord::default(),
+            log: LogPosition::default(),
         };
         if not_durable {
             self.outbox.send(candidate.node, answer);
@@ -258,7 +258,7 @@ impl Node {
                 granted: false,
                 promised,
                 viewstamp,
-                log: LogWord::default(),
+                log: LogPosition::default(),
             };
             self.outbox.send(candidate.node, answer);
         }
@@ -355,7 +355,7 @@ impl Node {
             transferring_until_us: 0,
             transfers: 0,
             transfer_again_us: 0,
-            heeded: 0,
+            grant_index: 0,
             retiring: Retiring::new(now.mono_us),
             archiving: Archiving::default(),
             changing: Changing::default(),
@@ -391,8 +391,8 @@ impl Node {
         for key in [Key::Resend(partition), Key::Expiry(partition), Key::Drop(partition)] {
             self.timers.cancel(key);
         }
-        let Leading { epoch, waiting, heeded, .. } = *leading;
-        assert!(heeded <= commit, "more grants could be told than were committed");
+        let Leading { epoch, waiting, grant_index, .. } = *leading;
+        assert!(grant_index <= commit, "more grants could be told than were committed");
         self.outbox.observe(Observation::SteppedDown { partition: partition.0, epoch, reason });
         self.signals.report(Signal::SteppedDown { partition, epoch, waiting });
         self.leads_changed();
@@ -430,7 +430,7 @@ impl Node {
         replica.borrowed |= other && replica.consensus.promised > viewstamp.epoch;
         self.note_standing(partition, &standing);
         self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
-        self.stirred.insert(partition);
+        self.dirty_heads.insert(partition);
         if !self.has_leader(partition) {
             let soon_ms = self.random.between(1, self.config.election_timeout_ms / 4);
             self.timers.set(Key::Election(partition), self.now.mono_after_ms(soon_ms));
@@ -491,7 +491,9 @@ impl Node {
         if !quiet || fit.is_empty() || now_us < again_us {
             return false;
         }
-        let level = |node: &&NodeId| leading.progress.get(node).is_some_and(|progress| progress.heeds == Some(length));
+        let level = |node: &&NodeId| {
+            leading.progress.get(node).is_some_and(|progress| progress.grant_ack_index == Some(length))
+        };
         let turn = leading.transfers as usize % fit.len();
         let Some(node) = fit[turn..].iter().chain(&fit[..turn]).find(level) else { return false };
         assert!(*node != self.me, "a leader hands over to itself");

@@ -5,8 +5,8 @@
 
 pub mod ages;
 pub mod election;
-pub mod healing;
 pub mod leaders;
+pub mod loss_recovery;
 pub mod reconfigure;
 pub mod replication;
 pub mod rescue;
@@ -21,13 +21,13 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub struct Consensus {
     /// Partitions with operations that have not been sent yet in this step.
-    unsent: BTreeSet<PartitionId>,
+    pending_replication: BTreeSet<PartitionId>,
     /// Uptime over all starts.
     running: Running,
     /// Losses of the replay that may concern any replica, also one that is not known yet.
     lost_somewhere: Vec<u64>,
     /// First round since peers discarded this node's acks from before its data loss.
-    healing_since: Option<u64>,
+    recovery_round: Option<u64>,
 }
 
 impl Consensus {
@@ -47,7 +47,7 @@ impl Consensus {
 
     /// Takes a partition with operations that have not been sent yet.
     pub(crate) fn next_unsent(&mut self) -> Option<PartitionId> {
-        self.unsent.pop_first()
+        self.pending_replication.pop_first()
     }
 }
 

@@ -155,8 +155,8 @@ impl Node {
     /// Reacts to a commit: if it covers the operation that made the present cohort, the next step may follow.
     pub(crate) fn note_cohort_commit(&mut self, partition: PartitionId) {
         let consensus = &self.partitions[&partition].consensus;
-        let told = consensus.leading().is_none_or(|leading| leading.changing.told);
-        if !told && self.is_cohort_committed(partition) {
+        let announced = consensus.leading().is_none_or(|leading| leading.changing.announced);
+        if !announced && self.is_cohort_committed(partition) {
             self.tell_committed(partition);
             if self.leads_a_change(partition) {
                 self.timers.set(Key::Change(partition), self.now.mono_us);
@@ -169,7 +169,7 @@ impl Node {
         let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
         let cohort = consensus.cohort.clone();
         let changing = &mut consensus.leading_mut().expect("it leads").changing;
-        if !std::mem::replace(&mut changing.told, true) && !cohort.is_founded() {
+        if !std::mem::replace(&mut changing.announced, true) && !cohort.is_founded() {
             self.outbox.observe(Observation::CohortCommitted { partition: partition.0, cohort });
             self.leads_changed();
         }
@@ -186,7 +186,8 @@ impl Node {
             let calm = self.is_calm(partition).then_some(Change::Calm);
             return calm.or_else(|| self.farewell(cohort, changing)).or_else(|| self.first_step(partition));
         };
-        let level = |node: NodeId| leading.progress.get(&node).is_some_and(|progress| progress.holds.is_some());
+        let level =
+            |node: NodeId| leading.progress.get(&node).is_some_and(|progress| progress.commit_ack_index.is_some());
         let unready = mutant!(self.config, SettlesUnready);
         if cohort.is_ready(|node| unready || changing.ready.contains(&node) && level(node)) {
             return Some(match next.phase {

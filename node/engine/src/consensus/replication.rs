@@ -7,14 +7,14 @@ use crate::effect::Observation;
 use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::config::mutant;
 use norn_model::consensus::{ConsensusState, Waiting};
+use norn_model::data_loss::DataLoss;
 use norn_model::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
-use norn_model::message::{AntiEntropy, LogWord, Replication};
+use norn_model::message::{AntiEntropy, LogPosition, Replication};
 use norn_model::record::Record;
 use norn_model::replica::{DoneFlag, Partition};
 use norn_model::rules;
 use norn_model::task::Task;
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
-use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl Node {
         }
         self.note_standing(partition, &standing);
         self.outbox.persist(Record::Ops { partition, after, ops: vec![op] });
-        self.consensus.unsent.insert(partition);
-        self.stirred.insert(partition);
+        self.consensus.pending_replication.insert(partition);
+        self.dirty_heads.insert(partition);
         self.arm_expiry(partition);
     }
 
@@ -87,7 +87,7 @@ impl Node {
         let consensus = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").consensus;
         let (length, digest) = (consensus.viewstamp.length, consensus.table.digest());
         let Some(leading) = consensus.leading() else { return };
-        let commit = leading.heeded;
+        let commit = leading.grant_index;
         let Some(progress) = leading.progress.get(&node) else { return };
         let Some(matched) = progress.matched else { return };
         assert!(matched <= length, "a follower has acknowledged more than there is");
@@ -128,7 +128,7 @@ impl Node {
         let consensus = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").consensus;
         let (viewstamp, table) = (consensus.viewstamp, Arc::new(consensus.table.clone()));
         let leading = consensus.leading_mut().expect("it leads");
-        let commit = leading.heeded;
+        let commit = leading.grant_index;
         let progress = leading.progress.get_mut(&node).expect("a follower");
         assert_eq!(viewstamp.epoch, leading.epoch, "a leader sends the table of another epoch");
         progress.sent = viewstamp.length;
@@ -269,11 +269,11 @@ impl Node {
             return;
         }
         if mutant!(self.config, RegainsByInstall) {
-            replica.healing.target = Some(viewstamp);
+            replica.loss_recovery.target = Some(viewstamp);
         }
         self.note_standing(partition, &standing);
         self.outbox.persist(Record::Install { partition, viewstamp, table });
-        self.stirred.insert(partition);
+        self.dirty_heads.insert(partition);
         self.acknowledge(partition, from, Vec::new());
     }
 
@@ -295,7 +295,7 @@ impl Node {
             replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
             self.note_standing(partition, &standing);
             self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
-            self.stirred.insert(partition);
+            self.dirty_heads.insert(partition);
         }
         self.partitions.get_mut(&partition).expect("followed").consensus.learn_commit(commit.min(viewstamp.length));
         self.acknowledge(partition, from, Vec::new());
@@ -340,7 +340,7 @@ impl Node {
         if !fresh.is_empty() {
             self.note_standing(partition, &standing);
             self.outbox.persist(Record::Ops { partition, after: own, ops: fresh });
-            self.stirred.insert(partition);
+            self.dirty_heads.insert(partition);
         }
         self.acknowledge(partition, from, missing);
     }
@@ -367,28 +367,28 @@ impl Node {
 
     /// acknowledges once everything is on disk.
     fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, missing: Vec<TaskId>) {
-        self.close_wound(partition);
+        self.close_data_loss(partition);
         let replica = self.partitions.get_mut(&partition).expect("it follows");
         assert!(replica.consensus.leading().is_none(), "a leader acknowledges to itself alone");
         // A leader has installed the present table here.
         replica.borrowed &= replica.consensus.viewstamp.epoch < replica.consensus.promised;
         let replica = &self.partitions[&partition];
-        let (consensus, done, wound) = (&replica.consensus, replica.done_flags(), replica.healing.wound);
+        let (consensus, done, data_loss) = (&replica.consensus, replica.done_flags(), replica.loss_recovery.data_loss);
         let (epoch, length, replica) = (consensus.viewstamp.epoch, consensus.viewstamp.length, consensus.me);
-        let log = LogWord::default();
-        let ack = Replication::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        let log = LogPosition::default();
+        let ack = Replication::Ack { partition, epoch, replica, length, done, missing, data_loss, log };
         self.outbox.send_durable(leader, ack);
     }
 
     /// The leader's acknowledgement to itself. It carries no done flags, because the leader knows those endings itself.
     pub(crate) fn acknowledge_own(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
-        let (consensus, wound) = (&replica.consensus, replica.healing.wound);
+        let (consensus, data_loss) = (&replica.consensus, replica.loss_recovery.data_loss);
         let Viewstamp { epoch, length } = consensus.viewstamp;
         assert!(consensus.leading().is_some_and(|own| own.epoch == epoch), "a table of another epoch is acknowledged");
         let (replica, done, missing) = (consensus.me, Vec::new(), Vec::new());
-        let log = LogWord::default();
-        let ack = Replication::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        let log = LogPosition::default();
+        let ack = Replication::Ack { partition, epoch, replica, length, done, missing, data_loss, log };
         self.outbox.send_durable(self.me, ack);
     }
 
@@ -410,12 +410,12 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         epoch: Epoch,
-        (replica, length, wound): (ReplicaId, u64, Wound),
+        (replica, length, data_loss): (ReplicaId, u64, DataLoss),
         done: Vec<DoneFlag>,
         missing: Vec<TaskId>,
     ) {
-        let heed = !mutant!(self.config, DoneFlagIgnored);
-        let (recovering_counts, holes_count) =
+        let flags_count = !mutant!(self.config, DoneFlagIgnored);
+        let (recovering_counts, incomplete_counts) =
             (mutant!(self.config, RecoveringCounts), mutant!(self.config, HolesGrant));
         let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
         let consensus = &mut partition_state.consensus;
@@ -435,15 +435,15 @@ impl Node {
         progress.matched = Some(before.map_or(length, |matched| matched.max(length)));
         progress.sent = progress.sent.max(length);
         assert!(progress.matched <= Some(newest), "a follower has acknowledged more than there is");
-        if !wound.table || recovering_counts {
-            progress.holds = progress.holds.max(Some(length));
+        if !data_loss.table || recovering_counts {
+            progress.commit_ack_index = progress.commit_ack_index.max(Some(length));
         }
-        if !wound.facts || (holes_count && !wound.table) || recovering_counts {
-            progress.heeds = progress.heeds.max(Some(length));
+        if !data_loss.facts || (incomplete_counts && !data_loss.table) || recovering_counts {
+            progress.grant_ack_index = progress.grant_ack_index.max(Some(length));
         }
-        assert!(progress.holds <= progress.matched, "more counts for commits than was acknowledged");
-        assert!(progress.heeds <= progress.matched, "more counts for grants than was acknowledged");
-        if heed {
+        assert!(progress.commit_ack_index <= progress.matched, "more counts for commits than was acknowledged");
+        assert!(progress.grant_ack_index <= progress.matched, "more counts for grants than was acknowledged");
+        if flags_count {
             self.merge_endings(from, partition, done);
         }
         if !missing.is_empty() {
@@ -540,11 +540,11 @@ impl Node {
         let consensus = &self.partitions[&partition].consensus;
         let Some(leading) = consensus.leading() else { return };
         let Some(length) = consensus.held() else { return };
-        let heeded = consensus.heeded().min(length);
+        let grant_index = consensus.grant_index().min(length);
         if !leading.established {
             self.establish(partition);
         }
-        self.commit_to(partition, length, heeded);
+        self.commit_to(partition, length, grant_index);
         self.trim_kept(partition);
     }
 
@@ -574,26 +574,26 @@ impl Node {
         self.signals.report(Signal::Established(partition));
     }
 
-    /// Advances the commit index to `length` and the grant-ack index to `heeded`, and reports the continuations that are ready.
-    fn commit_to(&mut self, partition: PartitionId, length: u64, heeded: u64) {
+    /// Advances the commit index to `length` and the grant-ack index to `grant_index`, and reports the continuations that are ready.
+    fn commit_to(&mut self, partition: PartitionId, length: u64, grant_index: u64) {
         let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
         let Some(leading) = consensus.leading() else { return };
-        if length <= consensus.commit && heeded <= leading.heeded {
+        if length <= consensus.commit && grant_index <= leading.grant_index {
             return;
         }
         assert!(leading.established, "something is committed before the installation");
         assert!(length <= consensus.viewstamp.length, "more would be committed than there is");
-        assert!(heeded <= length, "more grants may be told than are committed");
+        assert!(grant_index <= length, "more grants may be told than are committed");
         consensus.learn_commit(length);
         let commit = consensus.commit;
         let leading = consensus.leading_mut().expect("just seen");
-        let (epoch, before) = (leading.epoch, leading.heeded);
-        leading.heeded = before.max(heeded);
-        assert!(leading.heeded <= commit, "more grants may be told than are committed");
+        let (epoch, before) = (leading.epoch, leading.grant_index);
+        leading.grant_index = before.max(grant_index);
+        assert!(leading.grant_index <= commit, "more grants may be told than are committed");
         let ready = leading.take_ready(commit);
-        let told = leading.heeded;
-        if told > before {
-            self.tell_commit(partition, epoch, told);
+        let grant_index = leading.grant_index;
+        if grant_index > before {
+            self.tell_commit(partition, epoch, grant_index);
         }
         self.note_cohort_commit(partition);
         assert!(

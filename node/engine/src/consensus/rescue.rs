@@ -78,7 +78,7 @@ impl Node {
         if let Some(node) = left.iter().find(|node| **node != self.me && !self.is_alive(**node)) {
             return Some(format!("{} does not answer; start it, or say that it is lost as well", name(node)));
         }
-        if self.partitions[&partition].healing.wound.table {
+        if self.partitions[&partition].loss_recovery.data_loss.table {
             return Some(format!(
                 "{} has lost claims of it; say that it is lost as well, if others are left",
                 name(&self.me)

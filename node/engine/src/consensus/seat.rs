@@ -1,7 +1,7 @@
 //! How a replica joins a cohort, and how it leaves.
 //!
 //! **In.** A leader sends its table to the nodes that it admits. A node without a replica creates one then. The new replica has
-//! promised nothing of its own, and both its table and its facts are marked as incomplete (`model/src/wound.rs`), so that it
+//! promised nothing of its own, and both its table and its facts are marked as incomplete (`model/src/data_loss.rs`), so that it
 //! neither votes nor counts before it has them. Nothing else is needed to join.
 //!
 //! **Out.** An exile goes on following. Once its leader confirms that the cohort without it is committed (`Dismiss`), it takes
@@ -11,7 +11,7 @@
 //!
 //! A replica that was away meanwhile learns of its removal when it asks (`Outside`). It asks from when it hears of a cohort that
 //! does not know it until it has the answer. If it was cleared without draining, because no leader waits for ever, it may still
-//! have facts that no member has. Then it reports this (`Stray`) instead of dropping them, and becomes an exile once more
+//! have facts that no member has. Then it reports this (`Undrained`) instead of dropping them, and becomes an exile once more
 //! (`Change::Recall`).
 
 use crate::Node;
@@ -19,15 +19,15 @@ use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::claim_table::table::{ClaimTable, Op};
-use norn_model::cohort::{Change, Role, Seat, Told};
+use norn_model::cohort::{AdvertisedCohort, Change, Role, Seat};
 use norn_model::config::mutant;
 use norn_model::consensus::Progress;
-use norn_model::message::{Election, LogWord, PeerMessage, Reconfiguration, Replication};
+use norn_model::data_loss::DataLoss;
+use norn_model::message::{Election, LogPosition, PeerMessage, Reconfiguration, Replication};
 use norn_model::metadata::Metadata;
 use norn_model::record::Record;
 use norn_model::replica::{Partition, Standing};
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
-use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
@@ -51,7 +51,8 @@ impl Node {
         let held = self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank());
         let cohort = table.and_then(|table| table.cohort.as_ref());
         let version = cohort.map_or(Viewstamp::default(), |cohort| cohort.version);
-        let left = |told: &Told| !told.cohort.knows(self.me) && (epoch, version) <= told.rank();
+        let left =
+            |advertised: &AdvertisedCohort| !advertised.cohort.knows(self.me) && (epoch, version) <= advertised.rank();
         !held && self.told_of(partition).is_some_and(left)
     }
 
@@ -74,7 +75,7 @@ impl Node {
         let replica = self.blank_replica(partition);
         assert_eq!(replica.consensus.viewstamp, Viewstamp::default(), "a new replica has a table");
         self.partitions.insert(partition, replica);
-        self.tell_wound(partition);
+        self.record_data_loss(partition);
         self.begin_seat(partition);
     }
 
@@ -123,9 +124,9 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("it has just changed");
         let after = replica.standing();
         assert!(after.version <= replica.consensus.viewstamp, "a cohort is later than its table");
-        if after.lacks_facts(before) && replica.healing.open_facts() {
+        if after.lacks_facts(before) && replica.loss_recovery.open_facts() {
             self.signals.report(Signal::FactsMissing(partition));
-            self.tell_wound(partition);
+            self.record_data_loss(partition);
         }
         if after.version != before.version {
             self.cohort_changed(partition);
@@ -134,13 +135,13 @@ impl Node {
 
     /// Reacts to a new cohort of a replica.
     fn cohort_changed(&mut self, partition: PartitionId) {
-        let round = self.asks.number();
+        let round = self.pending_requests.number();
         let replica = self.partitions.get_mut(&partition).expect("it has just changed");
-        replica.healing.begin_anew(round);
+        replica.loss_recovery.begin_anew(round);
         let (cohort, leads) = (replica.cohort().clone(), replica.consensus.leading().is_some());
         self.outbox.observe(Observation::CohortChanged { partition: partition.0, cohort: cohort.clone() });
-        let told = Told { epoch: self.partitions[&partition].consensus.viewstamp.epoch, cohort };
-        self.learn_route(partition, &told);
+        let advertised = AdvertisedCohort { epoch: self.partitions[&partition].consensus.viewstamp.epoch, cohort };
+        self.learn_route(partition, &advertised);
         self.signals.report(Signal::CohortChanged(partition));
         if leads {
             self.begin_step(partition);
@@ -193,9 +194,9 @@ impl Node {
         if !asked || !self.is_answered(partition) {
             return;
         }
-        let ready = !replica.healing.wound.table && self.has_agreed(partition);
+        let ready = !replica.loss_recovery.data_loss.table && self.has_agreed(partition);
         let leader = if replica.consensus.leading().is_some() { Some(self.me) } else { self.leader_of(partition) };
-        let (at, own, log) = (cohort.version, replica.consensus.me, LogWord::default());
+        let (at, own, log) = (cohort.version, replica.consensus.me, LogPosition::default());
         let facts = (replica.store.count() + replica.store.tombstones_count()) as u64;
         if let Some(leader) = leader {
             self.outbox.send_durable(leader, Reconfiguration::Ready { partition, replica: own, at, ready, facts, log });
@@ -212,8 +213,8 @@ impl Node {
                 return;
             }
             // Client writes may have added facts here since the last agreement.
-            let round = self.asks.number();
-            self.partitions.get_mut(&partition).expect("just seen").healing.begin_anew(round);
+            let round = self.pending_requests.number();
+            self.partitions.get_mut(&partition).expect("just seen").loss_recovery.begin_anew(round);
             self.timers.set(Key::Change(partition), self.now.mono_us);
         }
     }
@@ -223,21 +224,22 @@ impl Node {
         let consensus = &self.partitions[&partition].consensus;
         // Only a committed cohort may be advertised this way.
         if consensus.established() && self.is_cohort_committed(partition) {
-            let told = Box::new(Told { epoch: consensus.viewstamp.epoch, cohort: consensus.cohort.clone() });
-            self.outbox.send(node, Reconfiguration::Outside { partition, told });
+            let advertised =
+                Box::new(AdvertisedCohort { epoch: consensus.viewstamp.epoch, cohort: consensus.cohort.clone() });
+            self.outbox.send(node, Reconfiguration::Outside { partition, advertised });
         }
     }
 
     /// Handles a leader's message that this node has no part in a committed cohort.
-    pub(crate) fn on_outside(&mut self, from: NodeId, partition: PartitionId, told: &Told) {
-        let heard = told.cohort.has_voter(from) && self.plausible(partition, told.epoch);
-        if !heard || told.cohort.knows(self.me) || !told.cohort.is_sound() {
+    pub(crate) fn on_outside(&mut self, from: NodeId, partition: PartitionId, advertised: &AdvertisedCohort) {
+        let heard = advertised.cohort.has_voter(from) && self.plausible(partition, advertised.epoch);
+        if !heard || advertised.cohort.knows(self.me) || !advertised.cohort.is_sound() {
             return;
         }
-        self.learn_route(partition, told);
+        self.learn_route(partition, advertised);
         let Some(replica) = self.partitions.get(&partition) else { return };
         // A later epoch outranks even with an earlier version: the operation that admitted this node was never committed.
-        if told.rank() <= (replica.consensus.viewstamp.epoch, replica.cohort().version) {
+        if advertised.rank() <= (replica.consensus.viewstamp.epoch, replica.cohort().version) {
             return;
         }
         // Otherwise this replica asks to be re-admitted: at once if this is news (`learn_route`), then at every resend.
@@ -254,23 +256,23 @@ impl Node {
     }
 
     /// Whether this replica was removed without draining: it is out, and still has something to hand over.
-    fn is_stray(&self, partition: PartitionId) -> bool {
+    fn is_undrained(&self, partition: PartitionId) -> bool {
         self.is_out(partition) && !self.may_drop(partition)
     }
 
-    /// Asks the leader to re-admit this stray as an exile.
+    /// Asks the leader to re-admit this undrained ex-member as an exile.
     fn ask_back(&mut self, partition: PartitionId) {
-        let leader = self.leader_of(partition).filter(|leader| self.is_stray(partition) && *leader != self.me);
+        let leader = self.leader_of(partition).filter(|leader| self.is_undrained(partition) && *leader != self.me);
         if let Some(leader) = leader {
             let replica = &self.partitions[&partition];
             let (own, cohort) = (replica.consensus.me, replica.cohort());
             let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
-            self.outbox.send(leader, Reconfiguration::Stray { partition, seat });
+            self.outbox.send(leader, Reconfiguration::Undrained { partition, seat });
         }
     }
 
     /// At the leader: re-admits, as an exile, a cleared replica that still has something.
-    pub(crate) fn on_stray(&mut self, from: NodeId, partition: PartitionId, seat: Seat) {
+    pub(crate) fn on_undrained(&mut self, from: NodeId, partition: PartitionId, seat: Seat) {
         if seat.replica.node != from || !self.may_append(partition) || !self.is_cohort_committed(partition) {
             return;
         }
@@ -292,8 +294,8 @@ impl Node {
         if replica.consensus.leading().is_some() {
             self.step_down(partition, "it holds the partition no more");
         }
-        let told = Box::new(self.route_of(partition));
-        self.outbox.persist(Record::Left { partition, told });
+        let advertised = Box::new(self.route_of(partition));
+        self.outbox.persist(Record::Left { partition, advertised });
         self.partitions.get_mut(&partition).expect("just seen").clear();
         assert!(self.partitions[&partition].is_blank(), "a replica that has left still has a table");
         assert!(!self.led.contains(&partition), "a replica that has left leads");
@@ -314,8 +316,8 @@ impl Node {
         ] {
             self.timers.cancel(key(partition));
         }
-        self.consensus.unsent.remove(&partition);
-        self.stirred.remove(&partition);
+        self.consensus.pending_replication.remove(&partition);
+        self.dirty_heads.remove(&partition);
         self.signals.report(Signal::Left(partition));
         self.outbox.observe(Observation::Left { partition: partition.0 });
     }
@@ -359,8 +361,8 @@ impl Node {
     /// of the replica, and must not take them for new ones once it has recovered.
     pub(crate) fn blank_replica(&self, partition: PartitionId) -> Partition {
         let mut blank = Partition::blank(partition, self.own_id(), self.founders(partition));
-        let both = Wound { facts: true, table: true };
-        self.consensus.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
+        let both = DataLoss { facts: true, table: true };
+        self.consensus.lost_somewhere.iter().for_each(|loss| blank.loss_recovery.lose(*loss, both));
         match &self.genesis {
             Some(genesis) if partition == PartitionId::METADATA => blank.with_metadata(Metadata::found(genesis)),
             _ => blank,

@@ -2,7 +2,7 @@
 
 use crate::effect::{Effect, Observation, Ticket};
 use crate::event::ClientId;
-use norn_model::message::{LogWord, PeerMessage};
+use norn_model::message::{LogPosition, PeerMessage};
 use norn_model::record::Record;
 use norn_wire::{NodeId, Request, Response, Versions};
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ pub struct Outbox {
     issued: Ticket,
     durable: Ticket,
     /// Durable log position.
-    log: LogWord,
+    log: LogPosition,
     /// Messages of this node to itself, handled before the step ends.
     loopback: VecDeque<PeerMessage>,
     counters: BTreeMap<&'static str, u64>,
@@ -117,8 +117,8 @@ impl Outbox {
     }
 
     /// Sets the durable log position.
-    pub fn set_log(&mut self, word: LogWord) {
-        self.log = word;
+    pub fn set_log(&mut self, log_position: LogPosition) {
+        self.log = log_position;
     }
 
     /// Releases what waits for tickets up to this one, which is on disk now.

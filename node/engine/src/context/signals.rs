@@ -52,7 +52,7 @@ pub(crate) enum Signal {
     /// All results of a write are known.
     WriteEnded(u64),
     /// No replica is heard of a partition to which this node writes: it keeps the facts for them, as a hint.
-    Unreached { ask: u64, partition: PartitionId, items: Items },
+    Unreached { request_id: u64, partition: PartitionId, items: Items },
     /// A completion has brought child tasks to a partition.
     ChildrenBrought(PartitionId),
     /// Ended tasks of a partition are no longer kept for the sake of others.

@@ -9,7 +9,7 @@ pub enum Key {
     /// Send heartbeats, check for silent nodes.
     Heartbeat,
     /// A round of anti-entropy.
-    Exchange,
+    AntiEntropy,
     /// Send queue heads to interested nodes.
     Summaries,
     /// Look again for parked claims; transfer misplaced leaderships.
@@ -29,7 +29,7 @@ pub enum Key {
     /// No answer to a `Wake`.
     Wake(PartitionId),
     /// A question to other nodes is unanswered.
-    Ask(u64),
+    PendingRequest(u64),
     /// Grants should have been committed by now.
     Grant(u64),
     /// Deadline of a client's claim call.
@@ -67,7 +67,7 @@ pub enum Key {
     /// Check which partitions want more claims of queues with limited concurrency.
     SlotQuotas,
     /// Log the uptime, while leases run.
-    Ages,
+    LeaseAges,
 }
 
 /// Deadlines on the monotonic clock in microseconds.
@@ -138,14 +138,14 @@ mod tests {
     fn one_deadline_per_key_in_the_order_of_time() {
         let mut timers = Timers::default();
         timers.set(Key::Sweep, 30);
-        timers.set(Key::Exchange, 20);
+        timers.set(Key::AntiEntropy, 20);
         timers.set(Key::Sweep, 10);
-        timers.set_earliest(Key::Exchange, 40);
-        timers.set_if_none(Key::Exchange, 5);
+        timers.set_earliest(Key::AntiEntropy, 40);
+        timers.set_if_none(Key::AntiEntropy, 5);
         timers.set(Key::Stop, 15);
         timers.cancel(Key::Stop);
         assert_eq!(timers.next(), Some(10));
         assert_eq!((timers.pop(9), timers.pop(10), timers.pop(10)), (None, Some(Key::Sweep), None));
-        assert_eq!((timers.pop(99), timers.pop(99)), (Some(Key::Exchange), None));
+        assert_eq!((timers.pop(99), timers.pop(99)), (Some(Key::AntiEntropy), None));
     }
 }

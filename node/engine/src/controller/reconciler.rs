@@ -10,7 +10,7 @@ use crate::context::latest::Latest;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use crate::event::ClientId;
-use crate::write_read::Ask;
+use crate::write_read::PendingRequest;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::consensus::{Asked, Waiting};
@@ -49,7 +49,7 @@ pub struct Reconciler {
 
 /// Pending call of a client that a single leader answers: the metadata leader, if it is about the cluster.
 #[derive(Debug)]
-pub struct SteerAsk {
+pub struct PendingSteer {
     /// Client connection.
     pub client: ClientId,
     /// The client's number of the call.
@@ -71,14 +71,14 @@ impl Node {
     pub(crate) fn ask_leader(&mut self, client: ClientId, number: u64, request: Request) {
         let deadline_us = self.after_ms(self.config.request_timeout_ms);
         let (parts, passed_on, put_off) = (BTreeSet::new(), false, None);
-        let ask = SteerAsk { client, number, request, deadline_us, parts, passed_on, put_off };
-        let ask = self.asks.open(Ask::Steer(ask));
-        self.send_to_leader(ask);
+        let request_id = PendingSteer { client, number, request, deadline_us, parts, passed_on, put_off };
+        let request_id = self.pending_requests.open(PendingRequest::Steer(request_id));
+        self.send_to_leader(request_id);
     }
 
     /// Sends a call to the present leader.
-    pub(crate) fn send_to_leader(&mut self, ask: u64) {
-        let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
+    pub(crate) fn send_to_leader(&mut self, request_id: u64) {
+        let Some(PendingRequest::Steer(state)) = self.pending_requests.get(request_id) else { return };
         let request = state.request.clone();
         let leader = match &request {
             Request::EnqueueUnique { task } => self.leader_of(self.partition_of(&task.id)),
@@ -86,39 +86,39 @@ impl Node {
             _ => self.leader_of(PartitionId::METADATA),
         };
         if let Some(leader) = leader {
-            let part = self.asks.number();
-            self.asks.alias(part, ask);
+            let part = self.pending_requests.number();
+            self.pending_requests.alias(part, request_id);
             let is_other = leader != self.me;
-            if let Some(Ask::Steer(state)) = self.asks.get_mut(ask) {
+            if let Some(PendingRequest::Steer(state)) = self.pending_requests.get_mut(request_id) {
                 state.passed_on |= is_other || !state.parts.is_empty();
                 state.parts.insert(part);
             }
-            self.outbox.send(leader, Forwarding::Forward { ask: part, request: Box::new(request) });
+            self.outbox.send(leader, Forwarding::Forward { request_id: part, request: Box::new(request) });
         }
-        self.set_ask_timer(ask);
+        self.set_request_timer(request_id);
     }
 
     /// Takes in the answer of a leader, present or former.
-    pub(crate) fn metadata_answered(&mut self, ask: u64, response: Response) {
+    pub(crate) fn metadata_answered(&mut self, request_id: u64, response: Response) {
         match response {
             // The timer will ask another leader.
             Response::Error(error) if error.code == ErrorCode::Unavailable => {
-                if let Some(Ask::Steer(state)) = self.asks.get_mut(ask) {
+                if let Some(PendingRequest::Steer(state)) = self.pending_requests.get_mut(request_id) {
                     state.put_off = Some(Box::new(error));
                 }
             }
             Response::Error(error) if error.code.is_full() => {
-                let passed_on = matches!(self.asks.get(ask), Some(Ask::Steer(state)) if state.passed_on);
+                let passed_on = matches!(self.pending_requests.get(request_id), Some(PendingRequest::Steer(state)) if state.passed_on);
                 let error = if passed_on { error } else { error.because(Cause::TurnedAway) };
-                self.answer_steer(ask, Response::Error(error));
+                self.answer_steer(request_id, Response::Error(error));
             }
-            response => self.answer_steer(ask, response),
+            response => self.answer_steer(request_id, response),
         }
     }
 
     /// Answers a call whose deadline has passed.
-    pub(crate) fn steer_deadline(&mut self, ask: u64) {
-        let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
+    pub(crate) fn steer_deadline(&mut self, request_id: u64) {
+        let Some(PendingRequest::Steer(state)) = self.pending_requests.get(request_id) else { return };
         let is_read = matches!(state.request, Request::Cluster | Request::Schedules { .. });
         let of_partition = match &state.request {
             Request::EnqueueUnique { task } => Some(task.id),
@@ -145,38 +145,38 @@ impl Node {
                 "the leader of the cluster's root did not say in time what became of it; ask what is now, or repeat the call",
             )
         };
-        self.answer_steer(ask, Response::Error(error));
+        self.answer_steer(request_id, Response::Error(error));
     }
 
-    fn answer_steer(&mut self, ask: u64, mut response: Response) {
+    fn answer_steer(&mut self, request_id: u64, mut response: Response) {
         if let Response::Error(error) = &mut response {
             self.date_refusal(error);
         }
-        let Some(Ask::Steer(state)) = self.close_ask(ask) else { return };
+        let Some(PendingRequest::Steer(state)) = self.close_request(request_id) else { return };
         let short = matches!(state.request, Request::Arrange { .. }) && matches!(response, Response::Changed(_));
         self.outbox.reply(state.client, state.number, if short { Response::Done } else { response });
     }
 
     /// At the metadata leader: handles a call.
-    pub(crate) fn on_steer(&mut self, from: NodeId, ask: u64, request: &Request) {
+    pub(crate) fn on_steer(&mut self, from: NodeId, request_id: u64, request: &Request) {
         if let Err(error) = request.check() {
-            self.answer_metadata_call(from, ask, Response::Error(error));
+            self.answer_metadata_call(from, request_id, Response::Error(error));
             return;
         }
         let changes = matches!(request, Request::Schedule(_) | Request::Change { .. } | Request::Arrange { .. });
-        if changes && !self.controller.reconciler.changes.is_news(from, ask) {
+        if changes && !self.controller.reconciler.changes.is_news(from, request_id) {
             return;
         }
         let Some(metadata) = self.led_metadata() else {
             let error = Error::unavailable("the leader of the cluster's root has moved; ask again");
-            self.answer_metadata_call(from, ask, Response::Error(error));
+            self.answer_metadata_call(from, request_id, Response::Error(error));
             return;
         };
         let (change, dry_run) = match request {
-            Request::Schedule(change) => return self.on_schedule((from, ask), change),
+            Request::Schedule(change) => return self.on_schedule((from, request_id), change),
             Request::Schedules { name } => {
                 let response = self.schedule_views(name.as_deref());
-                return self.answer_when_certain(Asked { node: from, ask, response });
+                return self.answer_when_certain(Asked { node: from, request_id, response });
             }
             Request::Change { change, dry_run } => (change.as_ref().clone(), *dry_run),
             Request::Arrange { partition, nodes } => {
@@ -184,23 +184,23 @@ impl Node {
             }
             _ => {
                 let response = Response::Cluster(Box::new(self.cluster_view(metadata)));
-                self.answer_when_certain(Asked { node: from, ask, response });
+                self.answer_when_certain(Asked { node: from, request_id, response });
                 return;
             }
         };
         match self.judge_change(metadata, &change) {
-            Err(error) => self.answer_when_certain(Asked { node: from, ask, response: Response::Error(error) }),
-            Ok(operation) => self.carry_out((from, ask), operation, dry_run),
+            Err(error) => self.answer_when_certain(Asked { node: from, request_id, response: Response::Error(error) }),
+            Ok(operation) => self.carry_out((from, request_id), operation, dry_run),
         }
     }
 
     /// At the metadata leader: handles a requested change of a schedule.
-    fn on_schedule(&mut self, (node, ask): (NodeId, u64), change: &ScheduleChange) {
+    fn on_schedule(&mut self, (node, request_id): (NodeId, u64), change: &ScheduleChange) {
         let (response, operation) = match self.judge_schedule(change) {
             Err(error) => (Response::Error(error), None),
             Ok(operation) => (self.answer_to_schedule(change, operation.as_ref()), operation),
         };
-        let asked = Asked { node, ask, response };
+        let asked = Asked { node, request_id, response };
         match operation {
             Some(operation) => self.append_schedules(operation, Some(Box::new(asked))),
             None => self.answer_when_certain(asked),
@@ -231,7 +231,7 @@ impl Node {
     }
 
     /// Appends a change, or for a dry run returns its effects.
-    fn carry_out(&mut self, (node, ask): (NodeId, u64), operation: Option<Operation>, dry_run: bool) {
+    fn carry_out(&mut self, (node, request_id): (NodeId, u64), operation: Option<Operation>, dry_run: bool) {
         let mut after = self.led_metadata().expect("the caller has seen it").clone();
         let already = operation.is_none();
         if let Some(operation) = &operation {
@@ -247,7 +247,7 @@ impl Node {
         // A dry run admits no node.
         let membership = (!dry_run).then(|| Box::new(Membership { genesis, roster: roster.as_ref().clone() }));
         let changed = Changed { already, version: after.version(), view: Box::new(view), membership };
-        let asked = Asked { node, ask, response: Response::Changed(Box::new(changed)) };
+        let asked = Asked { node, request_id, response: Response::Changed(Box::new(changed)) };
         match operation.filter(|_| !dry_run) {
             Some(operation) => {
                 let waiting = Waiting::Metadata { roster, answer: Some(Box::new(asked)) };
@@ -262,7 +262,7 @@ impl Node {
     /// was asked, and all that it knew then is committed as well.
     fn answer_when_certain(&mut self, asked: Asked) {
         if mutant!(self.config, RootAnswersAtOnce) {
-            self.answer_metadata_call(asked.node, asked.ask, asked.response);
+            self.answer_metadata_call(asked.node, asked.request_id, asked.response);
             return;
         }
         let roster = Arc::new(self.led_metadata().expect("the caller has seen it").roster());
@@ -271,16 +271,16 @@ impl Node {
         self.append(PartitionId::METADATA, nothing, Some(waiting));
     }
 
-    fn answer_metadata_call(&mut self, node: NodeId, ask: u64, response: Response) {
-        self.outbox.send(node, Forwarding::Forwarded { ask, response: Box::new(response) });
+    fn answer_metadata_call(&mut self, node: NodeId, request_id: u64, response: Response) {
+        self.outbox.send(node, Forwarding::Forwarded { request_id, response: Box::new(response) });
     }
 
     /// Handles a committed change of the metadata group.
     pub(crate) fn metadata_committed(&mut self, roster: &Arc<Roster>, answer: Option<Box<Asked>>) {
         self.tell_roster(roster);
         if let Some(asked) = answer {
-            let Asked { node, ask, response } = *asked;
-            self.answer_metadata_call(node, ask, response);
+            let Asked { node, request_id, response } = *asked;
+            self.answer_metadata_call(node, request_id, response);
         }
         self.steer_soon();
         self.schedules_soon();
@@ -290,7 +290,7 @@ impl Node {
     pub(crate) fn metadata_given_up(&mut self, answer: Option<Box<Asked>>) {
         if let Some(asked) = answer {
             let error = Error::unavailable("the leader of the cluster's root has moved; ask again");
-            self.answer_metadata_call(asked.node, asked.ask, Response::Error(error));
+            self.answer_metadata_call(asked.node, asked.request_id, Response::Error(error));
         }
     }
 

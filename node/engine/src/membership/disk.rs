@@ -8,7 +8,7 @@
 use crate::Node;
 use crate::effect::Observation;
 use norn_model::host::{DiskReport, Room, SLOW_US_MIN};
-use norn_model::message::DiskWord;
+use norn_model::message::DiskStatus;
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::{NodeId, Request};
 
@@ -52,8 +52,8 @@ impl OwnDisk {
     }
 
     /// Disk status for heartbeats.
-    pub fn word(&self) -> DiskWord {
-        DiskWord { sync_us: self.report.sync_us, slow: self.slow }
+    pub fn status(&self) -> DiskStatus {
+        DiskStatus { sync_us: self.report.sync_us, slow: self.slow }
     }
 }
 

@@ -35,7 +35,7 @@ pub struct OwnMemory {
     /// Bytes that the node held when the host first reported it short; set until the host reports little in use.
     held_bytes: Option<u64>,
     /// State last sent to observers.
-    told: bool,
+    reported_short: bool,
 }
 
 impl Node {
@@ -53,7 +53,7 @@ impl Node {
             Some(before) => report.above(AMPLE_PERCENT).filter(|_| !is_calm).map(|_| before),
         };
         let short = self.is_short_of_memory();
-        if std::mem::replace(&mut self.membership.memory.told, short) != short {
+        if std::mem::replace(&mut self.membership.memory.reported_short, short) != short {
             let MemoryReport { used_bytes, limit_bytes } = report;
             self.outbox.observe(Observation::Memory { short, used_bytes, limit_bytes });
         }

@@ -17,13 +17,13 @@ use crate::context::timers::Key;
 use crate::effect::Observation;
 use crate::membership::disk::OwnDisk;
 use crate::membership::memory::OwnMemory;
-use crate::membership::stale_image::{Memory, OwnLog};
-use crate::write_read::Asks;
+use crate::membership::stale_image::{OwnLogPosition, RememberedLog};
+use crate::write_read::PendingRequests;
 use norn_model::clocks::Clocks;
 use norn_model::clocks::RoundTrip;
-use norn_model::cohort::Told;
+use norn_model::cohort::AdvertisedCohort;
 use norn_model::config::mutant;
-use norn_model::message::{DiskWord, Heartbeat, Peering};
+use norn_model::message::{DiskStatus, Heartbeat, Peering};
 use norn_model::viewstamp::ReplicaId;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::response::Standing;
@@ -35,17 +35,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Membership {
     peers: BTreeMap<NodeId, Peer>,
     /// Cohorts that this node has heard of, where they differ from those of genesis.
-    routes: BTreeMap<PartitionId, Told>,
+    routes: BTreeMap<PartitionId, AdvertisedCohort>,
     /// Replicas of the metadata group at genesis.
     root_founders: Vec<ReplicaId>,
     clocks: Clocks,
     disk: OwnDisk,
     memory: OwnMemory,
-    log: OwnLog,
+    log: OwnLogPosition,
     /// Version of the set of partitions that this node leads.
     leads_version: u64,
     /// When this start last sent heartbeats.
-    beaten_us: Option<u64>,
+    last_heartbeats_us: Option<u64>,
 }
 
 impl Default for Membership {
@@ -57,9 +57,9 @@ impl Default for Membership {
             clocks: Clocks::default(),
             disk: OwnDisk::default(),
             memory: OwnMemory::default(),
-            log: OwnLog::default(),
+            log: OwnLogPosition::default(),
             leads_version: 1,
-            beaten_us: None,
+            last_heartbeats_us: None,
         }
     }
 }
@@ -104,7 +104,7 @@ impl Membership {
         &mut self.clocks
     }
 
-    pub(crate) fn log(&self) -> &OwnLog {
+    pub(crate) fn log(&self) -> &OwnLogPosition {
         &self.log
     }
 
@@ -133,7 +133,7 @@ impl Node {
     }
 
     /// The cohort of a partition, if this node has heard of another than that of genesis.
-    pub(crate) fn told_of(&self, partition: PartitionId) -> Option<&Told> {
+    pub(crate) fn told_of(&self, partition: PartitionId) -> Option<&AdvertisedCohort> {
         self.membership.routes.get(&partition)
     }
 
@@ -171,7 +171,7 @@ pub struct Peer {
     /// Clock status that it reports.
     pub standing: Standing,
     /// Disk status that it reports.
-    disk: DiskWord,
+    disk: DiskStatus,
     /// It knows of this node's present start.
     knows_start: bool,
     /// First start whose acknowledgements count: it has lost something in earlier ones.
@@ -179,11 +179,11 @@ pub struct Peer {
     /// Random number of the start in `boot`.
     start: u64,
     /// Remembered durable position of its log.
-    memory: Memory,
+    remembered_log: RememberedLog,
     /// It has answered a heartbeat of this node's present start.
     answered: bool,
     /// It reports lost facts, and is not whole yet.
-    holes: bool,
+    incomplete: bool,
     /// Newest protocol version that it offers, as it reports.
     offers: u8,
     /// Cohort versions that it advertised as a leader and that are not known here, and when they were asked for.
@@ -219,8 +219,8 @@ impl Peer {
     }
 
     /// Remembered position of its log.
-    pub fn memory(&self) -> Memory {
-        self.memory
+    pub fn remembered_log(&self) -> RememberedLog {
+        self.remembered_log
     }
 }
 
@@ -249,13 +249,17 @@ impl Node {
     }
 
     /// Whether the process that numbered a question has ended, as far as this node has heard; then nothing waits for an answer.
-    pub(crate) fn is_of_former_process(&self, node: NodeId, ask: u64) -> bool {
-        self.membership.peers.get(&node).is_some_and(|peer| Asks::boot_of(ask) < peer.boot)
+    pub(crate) fn is_of_former_process(&self, node: NodeId, request_id: u64) -> bool {
+        self.membership.peers.get(&node).is_some_and(|peer| PendingRequests::boot_of(request_id) < peer.boot)
     }
 
     /// Whether a node reports that it has lost facts and is not whole yet.
-    pub(crate) fn is_holed(&self, node: NodeId) -> bool {
-        if node == self.me { self.has_holes() } else { self.membership.peers.get(&node).is_some_and(|peer| peer.holes) }
+    pub(crate) fn is_incomplete(&self, node: NodeId) -> bool {
+        if node == self.me {
+            self.has_incomplete_facts()
+        } else {
+            self.membership.peers.get(&node).is_some_and(|peer| peer.incomplete)
+        }
     }
 
     /// Whether a node reports that it hears a majority of the partition.
@@ -327,7 +331,7 @@ impl Node {
     /// without a quorum.
     fn look_for_pause(&mut self) {
         let now_us = self.now.mono_us;
-        let stood_us = self.membership.beaten_us.replace(now_us).map_or(0, |before_us| now_us - before_us);
+        let stood_us = self.membership.last_heartbeats_us.replace(now_us).map_or(0, |before_us| now_us - before_us);
         if stood_us > self.config.election_timeout_ms * 1_000 {
             self.outbox.observe(Observation::StoodStill { for_ms: stood_us / 1_000 });
         }
@@ -345,9 +349,9 @@ impl Node {
             self.led().map(|(id, epoch)| (id, epoch, version(&id))).collect();
         let (now, boot, leads_version, standing) =
             (self.now, self.boot, self.membership.leads_version, self.membership.clocks.standing());
-        let (holes, disk) = (self.has_holes(), self.membership.disk.word());
+        let (incomplete, disk) = (self.has_incomplete_facts(), self.membership.disk.status());
         let (offers, roster_version) = (self.config.protocol_version_max, self.roster.version);
-        let OwnLog { start, durable, .. } = self.membership.log;
+        let OwnLogPosition { start, durable, .. } = self.membership.log;
         let peer = self.membership.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
         let number = peer.sent;
@@ -375,13 +379,13 @@ impl Node {
             leads_known: (peer.boot, peer.leads_version),
             commits,
             standing,
-            holes,
+            incomplete,
             disk,
             start,
             durable,
             seen_start,
-            remembers: peer.memory.before(seen),
-            remembers_last: peer.memory.within(seen),
+            remembers: peer.remembered_log.before(seen),
+            remembers_last: peer.remembered_log.within(seen),
             offers,
             roster_version,
         }
@@ -418,7 +422,7 @@ impl Node {
             up_since_us: now_us,
             counts_from: peer.counts_from,
             start: heartbeat.start,
-            memory: if forgotten { Memory::default() } else { peer.memory },
+            remembered_log: if forgotten { RememberedLog::default() } else { peer.remembered_log },
             answered: peer.answered,
             ..Peer::default()
         };
@@ -441,7 +445,7 @@ impl Node {
         peer.hears = heartbeat.hears.iter().copied().collect();
         peer.standing = heartbeat.standing;
         peer.disk = heartbeat.disk;
-        peer.holes = heartbeat.holes;
+        peer.incomplete = heartbeat.incomplete;
         peer.offers = heartbeat.offers;
         peer.knows_start = answers;
         peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
@@ -536,9 +540,10 @@ impl Node {
     }
 
     /// Whether any replica here may lack facts that it acknowledged.
-    pub(crate) fn has_holes(&self) -> bool {
-        let holes =
-            |replica: &norn_model::replica::Partition| replica.healing.wound.facts && replica.healing.losses != 0;
-        self.partitions.values().any(holes)
+    pub(crate) fn has_incomplete_facts(&self) -> bool {
+        let incomplete = |replica: &norn_model::replica::Partition| {
+            replica.loss_recovery.data_loss.facts && replica.loss_recovery.losses != 0
+        };
+        self.partitions.values().any(incomplete)
     }
 }

@@ -9,7 +9,7 @@ use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use crate::membership::Peer;
-use norn_model::cohort::{Cohort, Role, Told};
+use norn_model::cohort::{AdvertisedCohort, Cohort, Role};
 use norn_model::config::mutant;
 use norn_model::consensus::ConsensusState;
 use norn_model::limits::EPOCH_STEP_MAX;
@@ -42,15 +42,15 @@ impl Node {
     }
 
     /// Returns the cohort that this node's replica can advertise.
-    fn own_word(&self, partition: PartitionId) -> Option<Told> {
+    fn own_cohort(&self, partition: PartitionId) -> Option<AdvertisedCohort> {
         let consensus = self.own_consensus(partition)?;
-        Some(Told { epoch: consensus.viewstamp.epoch, cohort: consensus.cohort.clone() })
+        Some(AdvertisedCohort { epoch: consensus.viewstamp.epoch, cohort: consensus.cohort.clone() })
     }
 
     /// Returns the latest known configuration of a partition, with its epoch.
-    pub(crate) fn route_of(&self, partition: PartitionId) -> Told {
+    pub(crate) fn route_of(&self, partition: PartitionId) -> AdvertisedCohort {
         let (epoch, cohort) = self.latest_of(partition);
-        Told { epoch, cohort: cohort.into_owned() }
+        AdvertisedCohort { epoch, cohort: cohort.into_owned() }
     }
 
     /// Returns the latest known cohort of a partition.
@@ -66,7 +66,7 @@ impl Node {
     /// Returns the latest known cohort of a partition, with the epoch of the table that it comes from.
     fn latest_of(&self, partition: PartitionId) -> (Epoch, Cow<'_, Cohort>) {
         let own = self.own_consensus(partition).map(|consensus| (consensus.viewstamp.epoch, &consensus.cohort));
-        let heard = self.membership.routes.get(&partition).map(|told| (told.epoch, &told.cohort));
+        let heard = self.membership.routes.get(&partition).map(|advertised| (advertised.epoch, &advertised.cohort));
         match heard.into_iter().chain(own).max_by_key(|(epoch, cohort)| (*epoch, cohort.version)) {
             Some((epoch, cohort)) => (epoch, Cow::Borrowed(cohort)),
             None => (0, Cow::Owned(Cohort::founded(&self.founders(partition)))),
@@ -74,24 +74,24 @@ impl Node {
     }
 
     /// At the replay: stores a cohort that was known. What follows from it is done at the start.
-    pub(crate) fn recover_route(&mut self, partition: PartitionId, told: &Told) {
-        let rank = self.membership.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
-        if self.has_partition(partition) && told.cohort.is_sound() && told.rank() > rank {
-            self.membership.routes.insert(partition, told.clone());
+    pub(crate) fn recover_route(&mut self, partition: PartitionId, advertised: &AdvertisedCohort) {
+        let rank = self.membership.routes.get(&partition).map_or((0, Viewstamp::default()), AdvertisedCohort::rank);
+        if self.has_partition(partition) && advertised.cohort.is_sound() && advertised.rank() > rank {
+            self.membership.routes.insert(partition, advertised.clone());
         }
     }
 
     /// Takes in an advertised cohort.
-    pub(crate) fn learn_route(&mut self, partition: PartitionId, told: &Told) {
-        if !self.has_partition(partition) || !told.cohort.is_sound() {
+    pub(crate) fn learn_route(&mut self, partition: PartitionId, advertised: &AdvertisedCohort) {
+        if !self.has_partition(partition) || !advertised.cohort.is_sound() {
             return;
         }
-        let rank = self.membership.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
+        let rank = self.membership.routes.get(&partition).map_or((0, Viewstamp::default()), AdvertisedCohort::rank);
         let seen = self.partitions.get(&partition).map_or(rank.0, |replica| replica.consensus.seen.max(rank.0));
-        if told.epoch > seen.saturating_add(EPOCH_STEP_MAX) {
+        if advertised.epoch > seen.saturating_add(EPOCH_STEP_MAX) {
             self.outbox.observe(Observation::Refused { what: "implausible epoch" });
-        } else if told.rank() > rank {
-            self.membership.routes.insert(partition, told.clone());
+        } else if advertised.rank() > rank {
+            self.membership.routes.insert(partition, advertised.clone());
             self.count_answers();
             self.signals.report(Signal::RouteChanged);
             if self.is_out(partition) {
@@ -111,7 +111,7 @@ impl Node {
         {
             return;
         }
-        let known = |id: &PartitionId| self.membership.routes.get(id).map(Told::rank);
+        let known = |id: &PartitionId| self.membership.routes.get(id).map(AdvertisedCohort::rank);
         let held = |id: &PartitionId| self.partitions.get(id).is_some_and(|replica| !replica.is_blank());
         // A node that holds no replica also asks for a cohort that never changed, so that it knows the cohort instead of assuming
         // it.
@@ -121,7 +121,8 @@ impl Node {
                 |(at, heard)| *version != heard && (*epoch, *version) > (at, heard),
             )
         };
-        let strange: BTreeMap<_, _> = peer.strange.iter().filter(unknown).map(|(id, told)| (*id, *told)).collect();
+        let strange: BTreeMap<_, _> =
+            peer.strange.iter().filter(unknown).map(|(id, advertised)| (*id, *advertised)).collect();
         let partitions: Vec<PartitionId> = strange.keys().copied().collect();
         let peer = self.membership.peers.get_mut(&node).expect("just seen");
         (peer.strange, peer.strange_asked_us) = (strange, Some(now_us));
@@ -132,23 +133,23 @@ impl Node {
 
     pub(crate) fn on_route_ask(&mut self, from: NodeId, partitions: &[PartitionId]) {
         for partition in partitions {
-            if let Some(told) = self.own_word(*partition) {
-                self.outbox.send(from, Peering::Route { partition: *partition, told: Box::new(told) });
+            if let Some(advertised) = self.own_cohort(*partition) {
+                self.outbox.send(from, Peering::Route { partition: *partition, advertised: Box::new(advertised) });
             }
         }
     }
 
     /// Returns this replica's cohort for an asker that uses another version.
-    pub(crate) fn news_for(&self, partition: PartitionId, at: Viewstamp) -> Option<Box<Told>> {
-        self.own_word(partition).filter(|told| told.cohort.version != at).map(Box::new)
+    pub(crate) fn news_for(&self, partition: PartitionId, at: Viewstamp) -> Option<Box<AdvertisedCohort>> {
+        self.own_cohort(partition).filter(|advertised| advertised.cohort.version != at).map(Box::new)
     }
 
     /// Whether the latest known cohort leaves this replica out while it still holds something.
     pub(crate) fn is_out(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition).filter(|replica| !replica.is_blank()) else { return false };
         let own = (replica.consensus.viewstamp.epoch, replica.cohort().version);
-        let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
+        let advertised = |advertised: &AdvertisedCohort| advertised.rank() > own && !advertised.cohort.knows(self.me);
         let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
-        out || self.membership.routes.get(&partition).is_some_and(told)
+        out || self.membership.routes.get(&partition).is_some_and(advertised)
     }
 }

@@ -5,7 +5,7 @@
 //! they remember in memory how far a node's log was advertised as durable:
 //!
 //! - Every heartbeat carries the durable log position of its sender, and so does every message that rests on the disk
-//!   ([`LogWord`]): a vote, an acknowledgement of operations, of a write, of tombstones, of forgotten tasks. **A peer that relies
+//!   ([`LogPosition`]): a vote, an acknowledgement of operations, of a write, of tombstones, of forgotten tasks. **A peer that relies
 //!   on a promise therefore remembers at least as much as the promise rests on**, from the very message on which it relies;
 //!   nothing has to come after it. The position comes with the sender's start: its count, and the random number drawn for it,
 //!   because an image from before a start counts its own next start alike.
@@ -26,8 +26,8 @@
 //!    peer answers a start, and the node advertises no more than that position before the log records the answer.
 //!
 //! **Until it is answered a start promises nothing.** Per partition, a replica neither votes, campaigns, acknowledges operations,
-//! leads, nor vouches for the completeness of its facts ([`Node::speaks_for`]; its writes count as those of a replica with holes)
-//! before a majority of the cohort less itself has answered this start. A node that fewer peers have answered lends ids all the
+//! leads, nor vouches for the completeness of its facts ([`Node::speaks_for`]; its writes count as those of a replica with incomplete
+//! facts) before a majority of the cohort less itself has answered this start. A node that fewer peers have answered lends ids all the
 //! same, as a node must that is alone with its clients, but of sessions that are numbered elsewhere. A peer that has answered
 //! accepts nothing more from the node's earlier starts, nor from another process in the same start: it drops their votes and
 //! acknowledgements that are still on the way, as if the network had lost them. So if one of the answering peers has relied on a
@@ -64,13 +64,13 @@ use crate::Node;
 use crate::context::signals::Signal;
 use crate::effect::{Effect, Observation, Ticket};
 use norn_model::config::{Config, mutant};
-use norn_model::message::{Heartbeat, LogWord};
+use norn_model::message::{Heartbeat, LogPosition};
 use norn_model::record::Record;
 use norn_wire::{NodeId, PartitionId};
 
 /// Own log position, as advertised to peers.
 #[derive(Debug, Default)]
-pub struct OwnLog {
+pub struct OwnLogPosition {
     /// Random number of this start.
     pub start: u64,
     /// Last durable record when this start began; or an earlier one, if no start since then was answered.
@@ -85,7 +85,7 @@ pub struct OwnLog {
 
 /// Remembered log position of a peer: up to which record it was durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Memory {
+pub struct RememberedLog {
     /// Latest start that anything is remembered of.
     boot: u64,
     /// Its random number; 0 if unknown.
@@ -101,11 +101,11 @@ fn are_different(one: u64, other: u64) -> bool {
     one != 0 && other != 0 && one != other
 }
 
-impl Memory {
-    fn note(&mut self, word: LogWord) {
-        let LogWord { boot, durable, start } = word;
+impl RememberedLog {
+    fn note(&mut self, log_position: LogPosition) {
+        let LogPosition { boot, durable, start } = log_position;
         if boot > self.boot {
-            *self = Memory { boot, start, durable, before: self.longest() };
+            *self = RememberedLog { boot, start, durable, before: self.longest() };
         } else if boot == self.boot && !are_different(start, self.start) {
             self.durable = self.durable.max(durable);
             self.start = self.start.max(start);
@@ -120,8 +120,8 @@ impl Memory {
     }
 
     /// Whether a start unknown here runs on a log that was longer before.
-    fn shows_image(&self, word: LogWord) -> bool {
-        word.boot > self.boot && word.durable < self.longest()
+    fn shows_image(&self, log_position: LogPosition) -> bool {
+        log_position.boot > self.boot && log_position.durable < self.longest()
     }
 
     /// Returns the durable position in the latest start, if this is it.
@@ -139,7 +139,7 @@ impl Peer {
     /// Returns the peer's latest known start and its random number. A message that rests on its log shows a start as well as a
     /// heartbeat does.
     pub(crate) fn heard_start(&self, config: &Config) -> (u64, u64) {
-        let Memory { boot, start, .. } = self.memory;
+        let RememberedLog { boot, start, .. } = self.remembered_log;
         if boot > self.boot && start != 0 && !mutant!(config, PromisesUnheard) {
             (boot, start)
         } else {
@@ -159,9 +159,10 @@ impl Node {
     pub(crate) fn begin_log(&mut self, durable: u64) {
         let began = self.membership.log.unanswered.map_or(durable, |before| before.min(durable));
         let start = self.random.bits().max(1);
-        self.membership.log = OwnLog { start, began, unanswered: Some(began), answered_at: None, durable: began };
+        self.membership.log =
+            OwnLogPosition { start, began, unanswered: Some(began), answered_at: None, durable: began };
         self.outbox.persist(Record::Unanswered { began: Some(began) });
-        self.outbox.set_log(LogWord { boot: self.boot, durable: began, start });
+        self.outbox.set_log(LogPosition { boot: self.boot, durable: began, start });
     }
 
     /// Takes in that everything up to the ticket is on disk, and that the log is durable up to `durable`.
@@ -169,7 +170,7 @@ impl Node {
         if self.membership.log.answered_at.is_some_and(|answered| ticket >= answered) {
             assert!(durable >= self.membership.log.durable, "a log does not become shorter while it is used");
             self.membership.log.durable = durable;
-            self.outbox.set_log(LogWord { boot: self.boot, durable, start: self.membership.log.start });
+            self.outbox.set_log(LogPosition { boot: self.boot, durable, start: self.membership.log.start });
         }
     }
 
@@ -183,7 +184,7 @@ impl Node {
     /// as is known.
     pub(crate) fn speaks_for(&self, partition: PartitionId) -> bool {
         let whole = |replica: &norn_model::replica::Partition| {
-            !replica.healing.wound.facts && !replica.borrowed && replica.cohort().has_member(self.me)
+            !replica.loss_recovery.data_loss.facts && !replica.borrowed && replica.cohort().has_member(self.me)
         };
         self.partitions.get(&partition).is_some_and(whole) && self.is_answered(partition)
     }
@@ -196,21 +197,21 @@ impl Node {
 
     /// Remembers a peer's log position from a message. Returns false if the message must be dropped: it is of an earlier start
     /// than the latest, or of another process in the same start, and may rest on records that have been lost.
-    pub(crate) fn note_log(&mut self, from: NodeId, word: LogWord) -> bool {
-        if self.is_image(from, word) {
+    pub(crate) fn note_log(&mut self, from: NodeId, log_position: LogPosition) -> bool {
+        if self.is_image(from, log_position) {
             return false;
         }
         let Some(peer) = self.membership.peers.get_mut(&from) else { return false };
         let (boot, start) = peer.heard_start(&self.config);
-        let rival = word.boot == boot && are_different(word.start, start);
-        peer.memory.note(word);
-        word.boot >= boot && !rival
+        let rival = log_position.boot == boot && are_different(log_position.start, start);
+        peer.remembered_log.note(log_position);
+        log_position.boot >= boot && !rival
     }
 
     /// Whether a peer's log was longer in an earlier start than at the beginning of this one. Such a start does not count as the
     /// peer's latest, or an image started elsewhere would retire the node that it was taken of.
-    fn is_image(&self, from: NodeId, word: LogWord) -> bool {
-        let image = self.membership.peers.get(&from).is_some_and(|peer| peer.memory.shows_image(word));
+    fn is_image(&self, from: NodeId, log_position: LogPosition) -> bool {
+        let image = self.membership.peers.get(&from).is_some_and(|peer| peer.remembered_log.shows_image(log_position));
         image && !mutant!(self.config, UnansweredCounts)
     }
 

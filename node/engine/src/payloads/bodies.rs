@@ -256,7 +256,7 @@ impl Node {
         if replica.settle_rival(id, now).changed {
             self.repair.changed(partition);
         }
-        self.stirred.insert(partition);
+        self.dirty_heads.insert(partition);
     }
 
     /// Asks the log for results and log entries of a task that are needed in memory. Lost ones are asked for anyway, elsewhere.
@@ -351,7 +351,7 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let hold = replica.consensus.hold(&wanted.id);
         let lost = replica.store.set_lost(wanted, lost, hold, now.wall_ms);
-        self.stirred.insert(partition);
+        self.dirty_heads.insert(partition);
         if lost && self.payloads.bodies.lost.insert((partition, wanted.id)) {
             self.outbox.observe(Observation::BodyLost { id: wanted.id });
         }

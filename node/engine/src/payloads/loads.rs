@@ -273,16 +273,16 @@ impl Node {
             }
         }
         // A part that cannot be read just now is not thereby lost, and a reader that learned of a loss might drop the rest.
-        let untold = match unread {
+        let unanswered = match unread {
             true => lost.values().flatten().map(|wanted| wanted.id).collect(),
             false => self.tell_losses(&mut message, &lost),
         };
         match &mut message {
             // A reader must not conclude from a missing statement that it is false.
-            PeerMessage::ReadWrite(ReadWrite::Known { .. }) if !untold.is_empty() => return,
+            PeerMessage::ReadWrite(ReadWrite::Known { .. }) if !unanswered.is_empty() => return,
             PeerMessage::Query(Query::ListAnswer { partitions, tasks, .. }) => {
-                partitions.retain(|(partition, _)| untold.iter().all(|id| self.partition_of(id) != *partition));
-                tasks.retain(|(id, _)| !untold.contains(id));
+                partitions.retain(|(partition, _)| unanswered.iter().all(|id| self.partition_of(id) != *partition));
+                tasks.retain(|(id, _)| !unanswered.contains(id));
             }
             _ if !lost.is_empty() => leave_out_gaps(&mut message),
             _ => {}
@@ -296,12 +296,12 @@ impl Node {
 
     /// Reports to a reader the lost parts of the tasks with these gaps. Returns the tasks whose losses cannot be reported.
     fn tell_losses(&self, message: &mut PeerMessage, lost: &BTreeMap<usize, Vec<Wanted>>) -> BTreeSet<TaskId> {
-        let mut untold = BTreeSet::new();
+        let mut unanswered = BTreeSet::new();
         for (gap, parts) in lost {
             let known = match message {
                 PeerMessage::ReadWrite(ReadWrite::Known { known, .. }) => known,
                 PeerMessage::Query(Query::ListAnswer { tasks, .. }) => &mut tasks[*gap].1,
-                _ => return untold,
+                _ => return unanswered,
             };
             let id = parts[0].id;
             let task = self.partitions.get(&self.partition_of(&id)).and_then(|replica| replica.store.task(&id));
@@ -313,10 +313,10 @@ impl Node {
                 let outline = outline.filter(|_| parts.iter().any(|part| part.slot == Slot::Spec));
                 known.lose(outline.map(|outline| Arc::new(outline.stub())));
             } else {
-                untold.insert(id);
+                unanswered.insert(id);
             }
         }
-        untold
+        unanswered
     }
 
     /// Checks the counts of reads that the host has not answered.

@@ -4,7 +4,7 @@
 use crate::Node;
 use crate::context::signals::{Signal, Total};
 use crate::event::ClientId;
-use crate::write_read::Ask;
+use crate::write_read::PendingRequest;
 use norn_model::cohort::Cohort;
 use norn_model::message::{PartitionCounts, Query, StateCounts};
 use norn_model::replica::index::Class;
@@ -29,7 +29,7 @@ pub enum Shape {
 
 /// A pending count.
 #[derive(Debug)]
-pub struct CountAsk {
+pub struct PendingCount {
     /// The waiting client.
     pub client: ClientId,
     number: u64,
@@ -68,7 +68,7 @@ fn agreed<'a>(
 
 impl Node {
     pub(crate) fn count(&mut self, client: ClientId, number: u64, queue: Option<QueueName>, shape: Shape) {
-        let ask = self.asks.open(Ask::Count(CountAsk {
+        let request_id = self.pending_requests.open(PendingRequest::Count(PendingCount {
             client,
             number,
             queue,
@@ -78,26 +78,26 @@ impl Node {
             rounds: 0,
             deadline_us: self.now.mono_after_ms(self.config.request_timeout_ms),
         }));
-        self.ask_counts(ask);
+        self.ask_counts(request_id);
     }
 
-    fn ask_counts(&mut self, ask: u64) {
+    fn ask_counts(&mut self, request_id: u64) {
         let nodes: Vec<NodeId> = self.others().chain([self.me]).filter(|node| self.is_alive(*node)).collect();
-        let Some(Ask::Count(count)) = self.asks.get_mut(ask) else { return };
+        let Some(PendingRequest::Count(count)) = self.pending_requests.get_mut(request_id) else { return };
         count.rounds += 1;
         count.waiting = nodes.iter().copied().collect();
         let queue = count.queue.clone();
         for node in nodes {
-            self.outbox.send(node, Query::CountAsk { ask, queue: queue.clone() });
+            self.outbox.send(node, Query::CountAsk { request_id, queue: queue.clone() });
         }
-        self.set_ask_timer(ask);
+        self.set_request_timer(request_id);
     }
 
-    pub(crate) fn on_count_timer(&mut self, ask: u64, over: bool) {
+    pub(crate) fn on_count_timer(&mut self, request_id: u64, over: bool) {
         if over {
-            self.conclude_count(ask, true);
+            self.conclude_count(request_id, true);
         } else {
-            self.ask_counts(ask);
+            self.ask_counts(request_id);
         }
     }
 
@@ -105,7 +105,7 @@ impl Node {
     pub(crate) fn on_count_ask(
         &mut self,
         from: NodeId,
-        (ask, queue): (u64, Option<QueueName>),
+        (request_id, queue): (u64, Option<QueueName>),
         mut rate_tokens: BTreeMap<PartitionId, Vec<(QueueName, u64)>>,
     ) {
         let mut partitions = Vec::new();
@@ -130,7 +130,7 @@ impl Node {
                 rate_tokens: rate_tokens.remove(id).unwrap_or_default(),
             });
         }
-        self.outbox.send(from, Query::CountAnswer { ask, partitions });
+        self.outbox.send(from, Query::CountAnswer { request_id, partitions });
     }
 
     /// Counts tasks whose bodies are lost here, which no queue's index has, as waiting: they wait for their bodies to be found.
@@ -154,8 +154,8 @@ impl Node {
         }
     }
 
-    pub(crate) fn on_count_answer(&mut self, from: NodeId, ask: u64, partitions: Vec<PartitionCounts>) {
-        let Some(Ask::Count(count)) = self.asks.get_mut(ask) else { return };
+    pub(crate) fn on_count_answer(&mut self, from: NodeId, request_id: u64, partitions: Vec<PartitionCounts>) {
+        let Some(PendingRequest::Count(count)) = self.pending_requests.get_mut(request_id) else { return };
         for counts in partitions {
             count.answers.entry(counts.partition).or_default().insert(from, counts);
         }
@@ -163,15 +163,15 @@ impl Node {
         let complete = count.waiting.is_empty();
         if complete {
             let settle = count.rounds >= ROUNDS_MAX;
-            self.conclude_count(ask, settle);
+            self.conclude_count(request_id, settle);
         }
     }
 
     /// Answers if every partition is certain; with `settle`, if every partition was heard from a majority.
-    fn conclude_count(&mut self, ask: u64, settle: bool) {
+    fn conclude_count(&mut self, request_id: u64, settle: bool) {
         let Some(genesis) = self.genesis.clone() else { return };
         let now_us = self.now.mono_us;
-        let Some(Ask::Count(count)) = self.asks.get(ask) else { return };
+        let Some(PendingRequest::Count(count)) = self.pending_requests.get(request_id) else { return };
         let empty = BTreeMap::new();
         let mut sum: BTreeMap<QueueName, StateCounts> = BTreeMap::new();
         let (mut rate_tokens, mut unheard) = (BTreeMap::new(), 0);
@@ -193,7 +193,7 @@ impl Node {
             // The timer asks again.
             return;
         }
-        let Some(Ask::Count(count)) = self.close_ask(ask) else { return };
+        let Some(PendingRequest::Count(count)) = self.close_request(request_id) else { return };
         let response = match count.shape {
             // The rest of a status needs no majority, and is wanted most where there is none.
             Shape::Status => {
@@ -201,7 +201,7 @@ impl Node {
                 for counts in sum.values() {
                     total.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
                 }
-                let CountAsk { client, number, .. } = count;
+                let PendingCount { client, number, .. } = count;
                 return self.signals.report(Signal::StatusCounted(Box::new(Total { client, number, total, unheard })));
             }
             _ if unheard > 0 => {

@@ -5,7 +5,7 @@
 
 use crate::Node;
 use crate::event::ClientId;
-use crate::write_read::Ask;
+use crate::write_read::PendingRequest;
 use crate::write_read::read::{Seen, combine, view};
 use norn_model::claim_table::entry::ClaimEntry;
 use norn_model::cohort::Cohort;
@@ -37,7 +37,7 @@ pub struct Selection {
 
 /// A pending page.
 #[derive(Debug)]
-pub struct ListAsk {
+pub struct PendingList {
     /// The waiting client.
     pub client: ClientId,
     number: u64,
@@ -56,7 +56,7 @@ struct Answer {
     end: Option<TaskId>,
 }
 
-impl ListAsk {
+impl PendingList {
     /// Whether a majority of the members, as one version of the cohort names them, speaks for the partition.
     fn is_heard(&self, partition: PartitionId, cohort: &Cohort) -> bool {
         let at = |node: NodeId| self.answers.get(&node).and_then(|answer| answer.partitions.get(&partition));
@@ -67,14 +67,19 @@ impl ListAsk {
 impl Node {
     pub(crate) fn list(&mut self, client: ClientId, number: u64, selection: Selection) {
         let deadline_us = self.now.mono_after_ms(self.config.request_timeout_ms);
-        let ask =
-            self.asks.open(Ask::List(ListAsk { client, number, selection, answers: BTreeMap::new(), deadline_us }));
-        self.send_list_asks(ask);
+        let request_id = self.pending_requests.open(PendingRequest::List(PendingList {
+            client,
+            number,
+            selection,
+            answers: BTreeMap::new(),
+            deadline_us,
+        }));
+        self.send_list_asks(request_id);
     }
 
     /// Asks every node that has not answered.
-    pub(crate) fn send_list_asks(&mut self, ask: u64) {
-        let Some(Ask::List(list)) = self.asks.get(ask) else { return };
+    pub(crate) fn send_list_asks(&mut self, request_id: u64) {
+        let Some(PendingRequest::List(list)) = self.pending_requests.get(request_id) else { return };
         let Selection { queue, after, to, limit, .. } = list.selection.clone();
         let nodes: Vec<NodeId> = self.others().chain([self.me]).collect();
         // If every live node has answered and the page is still open, cohorts have changed meanwhile and too few answers are of one
@@ -84,16 +89,16 @@ impl Node {
         let silent: Vec<NodeId> = nodes.into_iter().filter(|node| all || !list.answers.contains_key(node)).collect();
         for node in silent {
             let queue = queue.clone();
-            self.outbox.send(node, Query::ListAsk { ask, partition: None, queue, after, to, limit });
+            self.outbox.send(node, Query::ListAsk { request_id, partition: None, queue, after, to, limit });
         }
-        self.set_ask_timer(ask);
-        self.conclude_list(ask);
+        self.set_request_timer(request_id);
+        self.conclude_list(request_id);
     }
 
     pub(crate) fn on_list_ask(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         (partition, queue): (Option<PartitionId>, Option<QueueName>),
         (after, to): (Option<TaskId>, Option<TaskId>),
         limit: u32,
@@ -131,49 +136,54 @@ impl Node {
         let version = |id: PartitionId| (id, self.partitions[&id].cohort().version);
         let partitions = partitions.iter().copied().filter(whole).map(version).collect();
         drop(sources);
-        self.send_whole(from, PeerMessage::Query(Query::ListAnswer { ask, partitions, tasks, end }), lacks, false);
+        self.send_whole(
+            from,
+            PeerMessage::Query(Query::ListAnswer { request_id, partitions, tasks, end }),
+            lacks,
+            false,
+        );
     }
 
     pub(crate) fn on_list_answer(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         partitions: &[(PartitionId, Viewstamp)],
         mut tasks: Vec<(TaskId, Known)>,
         end: Option<TaskId>,
     ) {
-        let Some(Ask::List(list)) = self.asks.get_mut(ask) else { return };
+        let Some(PendingRequest::List(list)) = self.pending_requests.get_mut(request_id) else { return };
         tasks.iter_mut().for_each(|(_, known)| known.take_losses());
         list.answers.insert(from, Answer { partitions: partitions.iter().copied().collect(), tasks, end });
-        self.conclude_list(ask);
+        self.conclude_list(request_id);
     }
 
     /// Answers once every reachable node has answered, and every partition was heard from a majority.
-    fn conclude_list(&mut self, ask: u64) {
+    fn conclude_list(&mut self, request_id: u64) {
         let Some(genesis) = self.genesis.clone() else { return };
-        let Some(Ask::List(list)) = self.asks.get(ask) else { return };
+        let Some(PendingRequest::List(list)) = self.pending_requests.get(request_id) else { return };
         let alive = self.others().chain([self.me]).filter(|node| self.is_alive(*node));
         let all = alive.into_iter().all(|node| list.answers.contains_key(&node));
         let heard = |partition: PartitionId| list.is_heard(partition, &self.cohort_of(partition));
         if !all || !(0..genesis.partitions as u16).map(PartitionId).all(heard) {
             return;
         }
-        let Some(Ask::List(list)) = self.close_ask(ask) else { return };
+        let Some(PendingRequest::List(list)) = self.close_request(request_id) else { return };
         let cohorts: Vec<Cohort> = (0..genesis.partitions as u16).map(|id| self.cohort_of(PartitionId(id))).collect();
         let cohort = |id: &TaskId| &cohorts[usize::from(ring::partition_of_task(id, genesis.partitions).0)];
         let page = merge(list.answers, &list.selection, self.now.wall_ms, cohort);
         self.outbox.reply(list.client, list.number, Response::Page(page));
     }
 
-    pub(crate) fn list_deadline(&mut self, ask: u64) {
-        let Some(Ask::List(list)) = self.asks.get(ask) else { return };
+    pub(crate) fn list_deadline(&mut self, request_id: u64) {
+        let Some(PendingRequest::List(list)) = self.pending_requests.get(request_id) else { return };
         let error = Error::unavailable(self.unlisted(list));
-        let Some(Ask::List(list)) = self.close_ask(ask) else { return };
+        let Some(PendingRequest::List(list)) = self.close_request(request_id) else { return };
         self.outbox.reply(list.client, list.number, Response::Error(error));
     }
 
     /// The reason why a page is not complete: the first partition that no majority speaks for, or else a node that has not answered.
-    fn unlisted(&self, list: &ListAsk) -> String {
+    fn unlisted(&self, list: &PendingList) -> String {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions) as u16;
         let open = (0..partitions).map(PartitionId).find(|id| !list.is_heard(*id, &self.cohort_of(*id)));
         let Some(partition) = open else {
@@ -202,7 +212,7 @@ fn agreed(cohort: &Cohort, several: &[(NodeId, Known)]) -> Viewstamp {
     // A node that was not heard for certain may have any table.
     let may_have = |node: NodeId, at: Viewstamp| {
         let answer = several.iter().find(|(from, _)| *from == node).map(|(_, known)| known);
-        answer.is_none_or(|known| known.holes || known.at != cohort.version || known.viewstamp >= at)
+        answer.is_none_or(|known| known.incomplete || known.at != cohort.version || known.viewstamp >= at)
     };
     let of_majority = tables().filter(|at| cohort.members_quorum(|node| may_have(node, *at))).max();
     // The table of another epoch need not be a prefix of the newest one.
@@ -264,11 +274,11 @@ mod tests {
         let at = |(epoch, length)| Viewstamp { epoch, length };
         let shown = |heard: &[(u64, u64)], is_whole: bool| {
             let known = |(place, table): (usize, &(u64, u64))| {
-                let (viewstamp, holes) = (at(*table), !is_whole && place > 0);
+                let (viewstamp, incomplete) = (at(*table), !is_whole && place > 0);
                 let (task, entry) = (Task::default(), None);
                 (
                     NodeId(place as u128 + 1),
-                    Known { task, entry, viewstamp, at: cohort.version, told: None, holes, lost: None },
+                    Known { task, entry, viewstamp, at: cohort.version, advertised: None, incomplete, lost: None },
                 )
             };
             agreed(&cohort, &heard.iter().enumerate().map(known).collect::<Vec<_>>())

@@ -22,7 +22,7 @@ impl Queries {
     }
 
     /// Ends a call of a watching client.
-    pub(crate) fn close_watch(&mut self, subject: &Subject, ask: u64) {
-        self.watches.close(subject, ask);
+    pub(crate) fn close_watch(&mut self, subject: &Subject, request_id: u64) {
+        self.watches.close(subject, request_id);
     }
 }

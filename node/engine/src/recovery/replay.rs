@@ -6,7 +6,8 @@ use crate::effect::Effect;
 use crate::payloads::bodies::blobs_of;
 use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::config::mutant;
-use norn_model::consensus::{Ages, UNDATED_US};
+use norn_model::consensus::{LeaseAges, UNDATED_US};
+use norn_model::data_loss::{self, DataLoss};
 use norn_model::metadata::{self, Metadata};
 use norn_model::record::Record;
 use norn_model::replica::Partition;
@@ -14,7 +15,6 @@ use norn_model::ring;
 use norn_model::task::{Place, Slot, Task};
 use norn_model::time::Now;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
-use norn_model::wound::{self, Wound};
 use norn_wire::response::Genesis;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::sync::Arc;
@@ -72,18 +72,18 @@ impl Node {
             Record::Ops { partition, after, ops } => self.recover_ops(partition, after, &ops, covered),
             Record::Facts { partition, items } => self.recover_facts(partition, Arc::unwrap_or_clone(items), place),
             Record::Forgot { partition, ids } => self.recover_forgot(partition, &ids),
-            Record::Wound { partition, wound, losses } => {
-                self.replica_mut(partition)?.healing.replay(wound, losses);
+            Record::DataLoss { partition, data_loss, losses } => {
+                self.replica_mut(partition)?.loss_recovery.replay(data_loss, losses);
                 Ok(())
             }
-            Record::Left { partition, told } => {
+            Record::Left { partition, advertised } => {
                 self.replica_mut(partition)?.clear();
                 self.count_bodies(partition);
-                self.recover_route(partition, &told);
+                self.recover_route(partition, &advertised);
                 Ok(())
             }
             Record::Hint { partition, since_ms, items } => self.recover_hint(partition, since_ms, &items),
-            Record::Owed { to, partition, since_ms, ids } => self.recover_owed(to, partition, since_ms, &ids),
+            Record::IdHint { to, partition, since_ms, ids } => self.recover_id_hints(to, partition, since_ms, &ids),
             Record::Handed { to, partition, ids } => {
                 self.recover_handed(to, partition, &ids);
                 Ok(())
@@ -92,7 +92,7 @@ impl Node {
                 self.recover_ran(us, covered);
                 Ok(())
             }
-            Record::Ages { partition, ran_us, points } => {
+            Record::LeaseAges { partition, ran_us, points } => {
                 self.recover_ages(partition, ran_us, points);
                 Ok(())
             }
@@ -117,11 +117,11 @@ impl Node {
         if viewstamp <= replica.consensus.viewstamp {
             return Err(format!("the table of partition {partition} goes back to {viewstamp:?}"));
         }
-        if replica.healing.is_passing() && table.is_none() {
+        if replica.loss_recovery.is_passing() && table.is_none() {
             return Ok(());
         }
         if table.is_some() {
-            replica.healing.replayed_table();
+            replica.loss_recovery.replayed_table();
         }
         replica.consensus.seen = replica.consensus.seen.max(viewstamp.epoch);
         replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
@@ -147,7 +147,7 @@ impl Node {
         let (now, config) = (self.undated(partition), self.config.clone());
         let replica = self.replica_mut(partition)?;
         let cleared = covered && replica.is_blank();
-        if after != replica.consensus.viewstamp && (replica.healing.is_passing() || cleared) {
+        if after != replica.consensus.viewstamp && (replica.loss_recovery.is_passing() || cleared) {
             replica.merge_endings(ops, now, &config);
             replica.take_ended();
             return Ok(());
@@ -212,7 +212,7 @@ impl Node {
         let ran_us = self.consensus.uptime().recovered_us();
         let config = self.config.clone();
         if let Some(replica) = self.partitions.get_mut(&partition) {
-            replica.consensus.take_ages(&Ages::new(points), ran_us, 0, &config);
+            replica.consensus.take_ages(&LeaseAges::new(points), ran_us, 0, &config);
         }
     }
 
@@ -236,25 +236,25 @@ impl Node {
             | Record::Boot { .. }
             | Record::Unanswered { .. }
             | Record::Facts { .. }
-            | Record::Wound { .. }
+            | Record::DataLoss { .. }
             | Record::Left { .. }
             | Record::Forgot { .. }
             | Record::Hint { .. }
-            | Record::Owed { .. }
+            | Record::IdHint { .. }
             | Record::Handed { .. }
             | Record::Roster(_)
             | Record::Ran { .. }
-            | Record::Ages { .. }
+            | Record::LeaseAges { .. }
             | Record::Retired { .. }
             | Record::End { .. } => false,
         }
     }
 
     /// Notes that a record of this replica is lost between the last recovered record and the next one. Called once for each lost
-    /// record, with its ordinal, and in every start as long as the damage is there; [`norn_model::record::Kind::wound`] gives what the
+    /// record, with its ordinal, and in every start as long as the damage is there; [`norn_model::record::Kind::data_loss`] gives what the
     /// record may have contained. An error means that the partition is not held here.
-    pub fn lose(&mut self, partition: PartitionId, loss: u64, wound: Wound) -> Result<(), String> {
-        self.replica_mut(partition)?.healing.lose(loss, wound);
+    pub fn lose(&mut self, partition: PartitionId, loss: u64, data_loss: DataLoss) -> Result<(), String> {
+        self.replica_mut(partition)?.loss_recovery.lose(loss, data_loss);
         Ok(())
     }
 
@@ -265,25 +265,25 @@ impl Node {
 
     /// After the replay: partitions that lost what no other replica can give back, and what that is. If the node starts all the
     /// same, these replicas answer for nothing.
-    pub fn lost_for_good(&self) -> Vec<(PartitionId, Wound)> {
+    pub fn lost_for_good(&self) -> Vec<(PartitionId, DataLoss)> {
         // A replica that never had anything here has lost nothing, and one that is no member has nothing to give.
         let healable = |replica: &&Partition| {
-            let lost = replica.healing.losses != 0 && replica.cohort().has_member(self.me);
-            !lost || wound::is_healable(replica.healing.wound, self.members_at_most(replica))
+            let lost = replica.loss_recovery.losses != 0 && replica.cohort().has_member(self.me);
+            !lost || data_loss::is_recoverable(replica.loss_recovery.data_loss, self.members_at_most(replica))
         };
         let lost = self.partitions.values().filter(|replica| !healable(replica));
-        lost.map(|replica| (replica.id, replica.healing.wound)).collect()
+        lost.map(|replica| (replica.id, replica.loss_recovery.data_loss)).collect()
     }
 
     /// Upper bound on the number of members of a replica's cohort. The record of its growth may be lost: a cohort that is smaller
     /// than at its founding is about to grow again.
     fn members_at_most(&self, replica: &Partition) -> usize {
-        let told = replica.cohort().members().count();
-        if !replica.healing.wound.table {
-            return told;
+        let members = replica.cohort().members().count();
+        if !replica.loss_recovery.data_loss.table {
+            return members;
         }
         let living = self.roster.members.values().filter(|member| member.state.is_present()).count();
-        told.max(self.founders(replica.id).len().min(living))
+        members.max(self.founders(replica.id).len().min(living))
     }
 
     /// Begins a start after the replay of a log that is durable up to this record; the clocks read `now`.
@@ -292,7 +292,7 @@ impl Node {
         self.consensus.uptime_mut().begin(now);
         let ran_us = self.consensus.uptime().recovered_us();
         self.boot += 1;
-        self.asks.begin(self.boot);
+        self.pending_requests.begin(self.boot);
         // The log's length comes first: if the disk takes only a part of this start's records, they must not make the log look
         // longer.
         self.begin_log(durable);
@@ -308,10 +308,10 @@ impl Node {
             if replica.is_blank() {
                 replica.clear();
             }
-            let lost = replica.healing.end_replay();
+            let lost = replica.loss_recovery.end_replay();
             self.release_due(id);
             if lost {
-                self.tell_loss(id);
+                self.record_found_loss(id);
             }
             self.count_bodies(id);
         }
@@ -345,11 +345,11 @@ impl Node {
         self.outbox.effect(Effect::Joined { genesis, roster: self.roster.clone() });
         self.timers.set(Key::Reconciler, self.now.mono_us);
         self.timers.set(Key::Heartbeat, self.now.mono_us);
-        self.timers.set(Key::Exchange, self.after_ms(self.config.exchange_interval_ms));
+        self.timers.set(Key::AntiEntropy, self.after_ms(self.config.exchange_interval_ms));
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
         let peers: Vec<NodeId> = self.others().collect();
         for node in peers {
-            self.exchange_anew(node);
+            self.begin_anti_entropy_with(node);
         }
         self.begin_hints();
         self.count_answers();
@@ -358,7 +358,7 @@ impl Node {
             self.await_leader(id);
             self.timers.set(Key::Change(id), self.now.mono_us);
         }
-        if self.partitions.values().any(|replica| replica.healing.wound.table) {
+        if self.partitions.values().any(|replica| replica.loss_recovery.data_loss.table) {
             self.timers.set(Key::Rejoin, self.now.mono_us);
         }
     }

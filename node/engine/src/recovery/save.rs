@@ -27,9 +27,9 @@ enum Place {
     /// Partitions up to and including this one are saved, or none.
     After(Option<PartitionId>),
     /// All partitions are saved, and payload hints up to this task.
-    Kept(Option<(PartitionId, TaskId)>),
+    PayloadHints(Option<(PartitionId, TaskId)>),
     /// Payload hints are saved as well, and id hints up to this task of that member.
-    Owed(Option<(NodeId, (PartitionId, TaskId))>),
+    IdHints(Option<(NodeId, (PartitionId, TaskId))>),
 }
 
 /// Bytes of a task beside its variable parts, roughly.
@@ -53,7 +53,7 @@ impl Node {
                 Place::After(before) => {
                     let from = before.map_or(Bound::Unbounded, Bound::Excluded);
                     let Some((partition, replica)) = self.partitions.range((from, Bound::Unbounded)).next() else {
-                        cursor.place = Place::Kept(None);
+                        cursor.place = Place::PayloadHints(None);
                         continue;
                     };
                     cursor.place = Place::Within(*partition, None);
@@ -88,17 +88,17 @@ impl Node {
                     bytes += items.iter().map(|(_, task)| size_bytes(task)).sum::<usize>();
                     save_facts(partition, items, &mut records);
                 }
-                Place::Kept(after) => {
-                    let (saved, last) = self.save_kept(after, bytes_max - bytes, &mut records);
+                Place::PayloadHints(after) => {
+                    let (saved, last) = self.save_payload_hints(after, bytes_max - bytes, &mut records);
                     bytes += saved;
-                    cursor.place = last.map_or(Place::Owed(None), |last| Place::Kept(Some(last)));
+                    cursor.place = last.map_or(Place::IdHints(None), |last| Place::PayloadHints(Some(last)));
                 }
-                Place::Owed(after) => {
-                    let Some(last) = self.save_owed(after, &mut records) else {
+                Place::IdHints(after) => {
+                    let Some(last) = self.save_id_hints(after, &mut records) else {
                         return Part { records, gaps, last: true };
                     };
                     bytes += TASK_BYTES;
-                    cursor.place = Place::Owed(Some(last));
+                    cursor.place = Place::IdHints(Some(last));
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Node {
     }
 
     /// Saves payload hints of a partition. Returns their bytes, and the last of them.
-    fn save_kept(
+    fn save_payload_hints(
         &self,
         after: Option<(PartitionId, TaskId)>,
         bytes_max: usize,
@@ -133,7 +133,7 @@ impl Node {
     }
 
     /// Saves id hints for a member in a partition. Returns the last of them.
-    fn save_owed(
+    fn save_id_hints(
         &self,
         after: Option<(NodeId, (PartitionId, TaskId))>,
         records: &mut Vec<Record>,
@@ -143,7 +143,7 @@ impl Node {
         let alike = owed.take_while(|(node, (of, _), _)| (*node, *of) == (to, partition));
         let ids: Vec<TaskId> = alike.take(EXCHANGE_TASKS_MAX).map(|(_, (_, id), _)| id).collect();
         let last = ids.last().map(|id| (to, (partition, *id)));
-        records.push(Record::Owed { to, partition, since_ms, ids });
+        records.push(Record::IdHint { to, partition, since_ms, ids });
         last
     }
 
@@ -162,22 +162,22 @@ impl Node {
     fn save_consensus(&self, partition: PartitionId) -> Vec<Record> {
         let consensus = &self.partitions[&partition].consensus;
         let (promised, voted_for, viewstamp) = (consensus.promised, consensus.voted_for, consensus.viewstamp);
-        let healing = &self.partitions[&partition].healing;
-        let (wound, losses) = (healing.wound, healing.losses);
+        let loss_recovery = &self.partitions[&partition].loss_recovery;
+        let (data_loss, losses) = (loss_recovery.data_loss, loss_recovery.losses);
         // A replica that was not there at genesis begins blank.
         let founder = self.founders(partition).contains(&consensus.me);
         let blank = self.partitions[&partition].is_blank();
-        let said = !blank && (losses > 0 || !wound.is_whole() || !founder);
-        let wound = said.then_some(Record::Wound { partition, wound, losses });
+        let said = !blank && (losses > 0 || !data_loss.is_whole() || !founder);
+        let data_loss = said.then_some(Record::DataLoss { partition, data_loss, losses });
         let vote = (promised > 0).then_some(Record::Vote { partition, promised, voted_for });
         let table = (viewstamp > Viewstamp::default()).then(|| {
             let table = Some(Arc::new(consensus.table.clone()));
             Record::Install { partition, viewstamp, table }
         });
         let ages = self.save_ages(partition);
-        let left = || Record::Left { partition, told: Box::new(self.route_of(partition)) };
+        let left = || Record::Left { partition, advertised: Box::new(self.route_of(partition)) };
         let left = blank.then(left);
-        wound.into_iter().chain(vote).chain(table).chain(ages).chain(left).collect()
+        data_loss.into_iter().chain(vote).chain(table).chain(ages).chain(left).collect()
     }
 }
 

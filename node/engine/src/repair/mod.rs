@@ -1,9 +1,9 @@
 //! Making replicas agree: Merkle anti-entropy, and hinted handoff.
 
-pub mod exchange;
+pub mod anti_entropy;
 pub mod hints;
 
-use exchange::Exchange;
+use anti_entropy::SyncState;
 use hints::Hints;
 use norn_model::message::Items;
 use norn_model::task::Task;
@@ -13,24 +13,24 @@ use norn_wire::{NodeId, PartitionId, TaskId};
 #[derive(Debug, Default)]
 pub struct Repair {
     /// State of anti-entropy with each peer.
-    exchange: Exchange,
+    anti_entropy: SyncState,
     hints: Hints,
 }
 
 impl Repair {
     /// Notes that a partition changed, so that it is compared.
     pub(crate) fn changed(&mut self, partition: PartitionId) {
-        self.exchange.changed(partition);
+        self.anti_entropy.changed(partition);
     }
 
     /// Counts writes of clients against the budget: they go first.
     pub(crate) fn yield_to(&mut self, items: &Items) {
-        self.exchange.yield_to(items);
+        self.anti_entropy.yield_to(items);
     }
 
     /// Notes that a peer has sent what it was found to have.
     pub(crate) fn brought(&mut self, from: NodeId, partition: PartitionId, now_us: u64) {
-        self.exchange.brought(from, partition, now_us);
+        self.anti_entropy.brought(from, partition, now_us);
     }
 
     /// Notes that a node has begun anew.
@@ -50,7 +50,7 @@ impl Repair {
 
     /// Number of tasks kept for others.
     pub(crate) fn kept_count(&self) -> usize {
-        self.hints.kept.count()
+        self.hints.payload_hints.count()
     }
 
     /// Tasks kept for others behind this one, each with the time since when.
@@ -58,7 +58,7 @@ impl Repair {
         &self,
         after: Option<(PartitionId, TaskId)>,
     ) -> impl Iterator<Item = ((PartitionId, TaskId), &Task, u64)> {
-        self.hints.kept.after(after)
+        self.hints.payload_hints.after(after)
     }
 
     /// What members lack behind this, each with the time since when.
@@ -66,18 +66,18 @@ impl Repair {
         &self,
         after: Option<(NodeId, (PartitionId, TaskId))>,
     ) -> impl Iterator<Item = (NodeId, (PartitionId, TaskId), u64)> {
-        self.hints.owed.after(after)
+        self.hints.id_hints.after(after)
     }
 }
 
 #[cfg(test)]
 impl Repair {
     pub(crate) fn overspend(&mut self) {
-        self.exchange.overspend();
+        self.anti_entropy.overspend();
     }
 
-    pub(crate) fn owed(&self) -> &hints::Owed {
-        &self.hints.owed
+    pub(crate) fn owed(&self) -> &hints::IdHints {
+        &self.hints.id_hints
     }
 
     /// Whether nothing is kept or noted for others.

@@ -91,7 +91,7 @@ impl Node {
             some.into_iter().map(|(_, due, tombstone)| (due.id, tombstone, replica.store.digest(&due.id))).collect();
         let others = replica.cohort().members().filter(|node| *node != self.me && self.is_reachable(*node));
         let asked: BTreeMap<NodeId, Option<BTreeSet<TaskId>>> = others.map(|node| (node, None)).collect();
-        let number = self.asks.number();
+        let number = self.pending_requests.number();
         let items: Vec<(TaskId, Digest)> = tombstones.iter().map(|(id, _, digest)| (*id, *digest)).collect();
         for node in asked.keys() {
             self.outbox.send(*node, GarbageCollection::Compare { partition, epoch, number, items: items.clone() });
@@ -102,7 +102,7 @@ impl Node {
         self.archive_answered(partition);
     }
 
-    /// At a member: answers which of these tasks are known here just as at the leader. None, if there are holes.
+    /// At a member: answers which of these tasks are known here just as at the leader. None, if facts are incomplete.
     pub(crate) fn on_compare(
         &mut self,
         from: NodeId,
@@ -170,7 +170,7 @@ impl Node {
     fn archive_known(&mut self, partition: PartitionId) -> bool {
         let tombstones = self.archivable(partition);
         let until_us = Some(self.after_ms(ARCHIVE_MS));
-        let number = self.asks.number();
+        let number = self.pending_requests.number();
         let store = &self.partitions[&partition].store;
         let (mut tasks, mut gaps, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
         for (id, ..) in &tombstones {

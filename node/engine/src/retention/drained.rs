@@ -3,7 +3,7 @@
 //! A child is enqueued under an id of the time when its completion was sent. If it cannot be handed over for as long as ids must be old
 //! to be forgotten, the watermark of its partition might pass it, and it would be refused for ever. So a leader that has chosen tombstones
 //! asks all nodes whether they know of a completion that brings a task into this partition, with an id above the watermark and not above
-//! the last of these. A node that does, or has holes, does not answer, and the tombstones stay.
+//! the last of these. A node that does, or has incomplete facts, does not answer, and the tombstones stay.
 //!
 //! **Why that is enough.** A majority of every cohort must have answered. So each completion that was strictly acknowledged before the
 //! question is known to one of the answering nodes, with its children, or as one whose children are enqueued. Every other node that is
@@ -51,7 +51,7 @@ impl Node {
 
     /// Nodes that are alive and whole.
     fn asked_for_children(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.others().filter(|node| self.is_alive(*node) && !self.is_holed(*node))
+        self.others().filter(|node| self.is_alive(*node) && !self.is_incomplete(*node))
     }
 
     /// Those of them that have not answered yet that they bring nothing.
@@ -69,7 +69,7 @@ impl Node {
             mutant!(self.config, MovesUnheeded) || said == seats.get(node).copied().unwrap_or(0)
         };
         let told = leading.retiring.childless.iter().filter(|(node, said)| sits(node, **said)).map(|(node, _)| *node);
-        let own = Some(self.me).filter(|me| !self.has_holes() && sits(me, self.own_seats()));
+        let own = Some(self.me).filter(|me| !self.has_incomplete_facts() && sits(me, self.own_seats()));
         told.chain(own).collect()
     }
 
@@ -81,7 +81,7 @@ impl Node {
         (epoch, number): (Epoch, u64),
         (above, up_to): (Option<TaskId>, TaskId),
     ) {
-        if self.genesis.is_some() && !self.has_holes() && !self.brings(partition, above, up_to) {
+        if self.genesis.is_some() && !self.has_incomplete_facts() && !self.brings(partition, above, up_to) {
             let seats = self.own_seats();
             self.outbox.send_durable(from, GarbageCollection::Childless { partition, epoch, number, seats });
         }

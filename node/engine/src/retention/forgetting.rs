@@ -6,7 +6,7 @@
 //!    has the task in it first (`archiving.rs`). A client may end the retention (`retention/purge.rs`): that is a fact of the ended
 //!    task, which puts it before all others that are due, and changes nothing else of all this.
 //! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must confirm that it has them on
-//!    disk, and that the ids are old by its own clock. A member with holes does not answer. All nodes are asked, too, whether
+//!    disk, and that the ids are old by its own clock. A member with incomplete facts does not answer. All nodes are asked, too, whether
 //!    completions bring tasks as old as these (`drained.rs`). Nor is anything forgotten that a decided and unfinished transaction is
 //!    about, or that would make its new tasks count as forgotten.
 //! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its watermark, the highest id ever forgotten. When it is committed
@@ -16,17 +16,17 @@
 //!
 //! **Nothing comes back.** A task that is unknown and whose id is not above the watermark may have been forgotten. So nothing of it is
 //! accepted: no write of a client, and no tasks of a replica that may not have forgotten it yet. A sender of tasks states how many
-//! times it has forgotten (`Partition::forgets`). If its number is smaller than the receiver's, or if it has holes, such tasks are
-//! refused, and so are those that the receiver's table names (after a restart it does not know whether it has forgotten them). If its
+//! times it has forgotten (`Partition::forgets`). If its number is smaller than the receiver's, or if it has incomplete facts, such tasks
+//! are refused, and so are those that the receiver's table names (after a restart it does not know whether it has forgotten them). If its
 //! number is not smaller, all other tasks cannot be forgotten ones, as the sender has removed those. A member that has not forgotten
 //! yet still has the tombstones, which absorb whatever arrives. A leader that was elected meanwhile has the names in its table, and
 //! removes the tasks before it grants. No clock is part of this argument; the age of an id only keeps the watermark below what is being
 //! enqueued.
 //!
-//! A record of forgetting may be lost from a damaged log. The replica has holes then, and its forgotten tasks are refused by replicas
-//! without (`GarbageCollection::Gone`). When as many have refused them as it must agree with to be whole, it forgets them too. It
-//! agrees with no replica before its table is whole, as it does not know the watermark before. As long as it has holes it grants no task
-//! below the watermark. What it alone had, acknowledged sloppily, is lost with this.
+//! A record of forgetting may be lost from a damaged log. The replica has incomplete facts then, and its forgotten tasks are refused by
+//! replicas without (`GarbageCollection::Gone`). When as many have refused them as it must agree with to be whole, it forgets them too. It
+//! agrees with no replica before its table is whole, as it does not know the watermark before. As long as it has incomplete facts it grants
+//! no task below the watermark. What it alone had, acknowledged sloppily, is lost with this.
 //!
 //! A member that stays away keeps its partitions from forgetting. Tombstones are small, and this is reported
 //! (`Observation::ForgettingHeld`).
@@ -39,7 +39,7 @@ use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::consensus::{Due, Retiring};
 use norn_model::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
-use norn_model::message::{GarbageCollection, LogWord};
+use norn_model::message::{GarbageCollection, LogPosition};
 use norn_model::record::Record;
 use norn_model::replica::index::PURGED_MS;
 use norn_model::task::{Task, Tombstone};
@@ -66,7 +66,7 @@ impl Node {
             return;
         }
         let mut pause_ms = self.config.resend_ms;
-        let whole = replica.healing.wound.is_whole();
+        let whole = replica.loss_recovery.data_loss.is_whole();
         if self.may_append(partition) {
             if whole && self.bury_due(partition) {
                 pause_ms = PAUSE_MS;
@@ -74,7 +74,7 @@ impl Node {
             // Every member must confirm, and leaving ones must not: a change of the cohort in progress comes first.
             let settled = self.is_settled(partition);
             if !self.partitions[&partition].consensus.table.forgetting.ids.is_empty() {
-                // This rests on the commit alone. A leader with holes heals only when all have forgotten what it has.
+                // This rests on the commit alone. A leader with incomplete facts recovers only when all have forgotten what it has.
                 self.forget_everywhere(partition);
             } else if whole && settled {
                 self.ask_for_tombstones(partition);
@@ -259,7 +259,7 @@ impl Node {
         if ids.is_empty() {
             return;
         }
-        let number = self.asks.number();
+        let number = self.pending_requests.number();
         let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
         let retiring = &mut consensus.leading_mut().expect("it leads").retiring;
         assert!(retiring.ids.is_empty(), "tombstones are chosen while others are in question");
@@ -280,7 +280,7 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "tombstones of another partition" });
             return;
         };
-        let (own, holes) = (replica.consensus.me, replica.healing.wound.facts);
+        let (own, incomplete) = (replica.consensus.me, replica.loss_recovery.data_loss.facts);
         // A late message may name tasks that were forgotten since. A member that is asked merges the tombstones even of tasks that it
         // never heard of: at worst a tombstone comes back, and is forgotten once more. But not while the table names a task as forgotten:
         // no replica would take the tombstone from this one, so they would differ until all have confirmed. The leader does not ask any
@@ -299,10 +299,10 @@ impl Node {
             .partitions
             .get(&partition)
             .is_some_and(|replica| items.iter().all(|(id, _)| replica.store.tombstone(id).is_some()));
-        if asked && !holes && buried && items.iter().all(old) {
+        if asked && !incomplete && buried && items.iter().all(old) {
             self.outbox.send_durable(
                 from,
-                GarbageCollection::Buried { partition, epoch, number, replica: own, log: LogWord::default() },
+                GarbageCollection::Buried { partition, epoch, number, replica: own, log: LogPosition::default() },
             );
         }
     }
@@ -434,7 +434,7 @@ impl Node {
         }
         self.outbox.send_durable(
             from,
-            GarbageCollection::Forgot { partition, epoch, count, replica, log: LogWord::default() },
+            GarbageCollection::Forgot { partition, epoch, count, replica, log: LogPosition::default() },
         );
     }
 
@@ -449,7 +449,7 @@ impl Node {
         if !ids.is_empty() {
             self.outbox.observe(Observation::Forgotten { partition: partition.0, tasks: ids.len() as u64 });
             self.outbox.persist(Record::Forgot { partition, ids });
-            self.stirred.insert(partition);
+            self.dirty_heads.insert(partition);
         }
     }
 
@@ -520,11 +520,11 @@ impl Node {
         held_by
     }
 
-    /// At a replica with holes: another replica has forgotten tasks that this one still knows.
+    /// At a replica with incomplete facts: another replica has forgotten tasks that this one still knows.
     pub(crate) fn on_gone(&mut self, from: NodeId, partition: PartitionId, forgets: u64, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let (wound, ahead) = (replica.healing.wound, forgets >= replica.forgets());
-        if !wound.facts || wound.table || !ahead || from == self.me || !replica.cohort().has_member(from) {
+        let (data_loss, ahead) = (replica.loss_recovery.data_loss, forgets >= replica.forgets());
+        if !data_loss.facts || data_loss.table || !ahead || from == self.me || !replica.cohort().has_member(from) {
             return;
         }
         let watermark = replica.consensus.table.forgetting.watermark;
@@ -535,7 +535,7 @@ impl Node {
         let mut over = Vec::new();
         for id in ids {
             let known = Some(*id) <= watermark && replica.store.knows(id);
-            if known && replica.healing.gone(*id, from) >= needed && replica.store.forget(id) {
+            if known && replica.loss_recovery.gone(*id, from) >= needed && replica.store.forget(id) {
                 over.push(*id);
             }
         }

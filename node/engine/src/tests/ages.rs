@@ -3,7 +3,7 @@
 
 use super::hints::go_on;
 use super::*;
-use norn_model::consensus::{Ages, Exchange};
+use norn_model::consensus::{AgeExchange, LeaseAges};
 use norn_model::limits::{RAN_EARLY_MS, RAN_MS_MIN, TOLD_AGE_MS_MIN};
 use norn_model::message::Replication;
 use norn_model::viewstamp::Viewstamp;
@@ -93,7 +93,7 @@ impl Held {
     }
 
     fn own_records(&self, index: usize) -> usize {
-        self.cluster.places(index, |record| matches!(record, Record::Ran { .. } | Record::Ages { .. })).len()
+        self.cluster.places(index, |record| matches!(record, Record::Ran { .. } | Record::LeaseAges { .. })).len()
     }
 }
 
@@ -190,7 +190,7 @@ fn a_lost_word_makes_no_lease_older() {
     held.pass_until(7_000);
     let words: Vec<u64> = held
         .cluster
-        .places(0, |record| matches!(record, Record::Ran { .. } | Record::Ages { .. }))
+        .places(0, |record| matches!(record, Record::Ran { .. } | Record::LeaseAges { .. }))
         .into_iter()
         .collect();
     assert!(words.len() > 5, "{words:?}");
@@ -229,7 +229,8 @@ fn an_age_is_of_its_epoch() {
     let consensus = &held.cluster.nodes[leader].partitions[&partition].consensus;
     let Viewstamp { epoch, length } = consensus.claim_entry(&held.id).unwrap().renewed;
     let mut told = |at, age_ms| {
-        let message = PeerMessage::Replication(Replication::Ages { partition, asks: false, ages: vec![(at, age_ms)] });
+        let message =
+            PeerMessage::Replication(Replication::LeaseAges { partition, asks: false, ages: vec![(at, age_ms)] });
         let from = NodeId((leader as u128 + 1) % 3 + 1);
         held.cluster.queue.push_back((leader, Event::Peer { from, message }));
         held.cluster.drain();
@@ -252,9 +253,9 @@ fn whoever_is_told_unasked_still_says_what_it_knows() {
     let (now_us, config) = (held.cluster.now.mono_us, Config::default());
     let consensus = &mut held.cluster.nodes[second].partitions.get_mut(&partition).unwrap().consensus;
     let at = consensus.claim_entry(&held.id).unwrap().renewed;
-    consensus.exchange = Exchange::Unasked;
-    assert!(consensus.take_ages(&Ages::new(vec![(at, 15_000)]), now_us, 0, &config));
-    let message = PeerMessage::Replication(Replication::Ages { partition, asks: true, ages: vec![(at, 9_000)] });
+    consensus.age_exchange = AgeExchange::Unasked;
+    assert!(consensus.take_ages(&LeaseAges::new(vec![(at, 15_000)]), now_us, 0, &config));
+    let message = PeerMessage::Replication(Replication::LeaseAges { partition, asks: true, ages: vec![(at, 9_000)] });
     held.cluster.queue.push_back((leader, Event::Peer { from: NodeId(first as u128 + 1), message }));
     held.cluster.drain();
     assert!((9_000..10_000).contains(&held.age_ms(leader)), "{}", held.age_ms(leader));
@@ -274,7 +275,7 @@ fn a_leader_that_does_not_answer_is_asked_again_ever_less_often() {
     let kept = |index, event: &Event| {
         let asks = matches!(
             event,
-            Event::Peer { message: PeerMessage::Replication(Replication::Ages { asks: true, .. }), .. }
+            Event::Peer { message: PeerMessage::Replication(Replication::LeaseAges { asks: true, .. }), .. }
         );
         !(asks && index == leader)
     };
@@ -292,7 +293,7 @@ fn a_leader_that_does_not_answer_is_asked_again_ever_less_often() {
     let (partition, mut answered) = (held.partition(), BTreeSet::new());
     held.cluster.advance(1_100);
     for (index, node) in held.cluster.nodes.iter().enumerate() {
-        if matches!(node.partitions[&partition].consensus.exchange, Exchange::Answered(_)) {
+        if matches!(node.partitions[&partition].consensus.age_exchange, AgeExchange::Answered(_)) {
             answered.insert(index);
         }
     }
@@ -305,7 +306,7 @@ fn a_count_that_went_back_makes_no_lease_older() {
     let mut held = Held::new();
     held.pass_until(6_000);
     let whole = held.cluster.logs[0].clone();
-    let says_how_long = |record: &Record| matches!(record, Record::Ran { .. } | Record::Ages { .. });
+    let says_how_long = |record: &Record| matches!(record, Record::Ran { .. } | Record::LeaseAges { .. });
     // The log is as long as before, as other nodes remember its length.
     let words = held.cluster.logs[0].iter_mut().filter(|record| says_how_long(record));
     words.for_each(|word| *word = Record::Ran { us: 0 });

@@ -7,7 +7,7 @@ impl Cluster {
     /// Stops anti-entropy on all nodes.
     fn without_rounds(&mut self) {
         for node in &mut self.nodes {
-            node.timers.cancel(Key::Exchange);
+            node.timers.cancel(Key::AntiEntropy);
         }
     }
 

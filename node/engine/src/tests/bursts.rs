@@ -80,7 +80,7 @@ fn many_claims_that_run_out_together_do_so_in_pieces() {
 fn a_step_meets_so_many_deadlines() {
     let mut timers = crate::context::timers::Timers::default();
     for number in 0..(3 * WAKE_KEYS_MAX as u64) {
-        timers.set(crate::context::timers::Key::Ask(1 << 60 | number), 1);
+        timers.set(crate::context::timers::Key::PendingRequest(1 << 60 | number), 1);
     }
     let mut cluster = Cluster::modern(1);
     cluster.nodes[0].timers = timers;

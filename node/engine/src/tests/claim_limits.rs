@@ -141,7 +141,7 @@ fn a_late_copy_of_a_question_takes_no_permits() {
         cluster.advance(70_000);
         let (coordinator, queue) = (cluster.coordinator("mail"), QueueName::new("mail").expect("a name"));
         let asker = (coordinator + 1) % 3;
-        let ask = cluster.nodes[asker].asks.number();
+        let request_id = cluster.nodes[asker].pending_requests.number();
         if restarts {
             cluster.restart(asker);
             cluster.connect_all();
@@ -151,11 +151,15 @@ fn a_late_copy_of_a_question_takes_no_permits() {
             cluster.deliver(
                 asker,
                 coordinator,
-                PeerMessage::Limiting(Limiting::PermitAsk { ask, queue: queue.clone(), wanted: 1 }),
+                PeerMessage::Limiting(Limiting::PermitAsk { request_id, queue: queue.clone(), wanted: 1 }),
             );
             cluster.advance(65_000);
         }
-        cluster.deliver(asker, coordinator, PeerMessage::Limiting(Limiting::PermitAsk { ask, queue, wanted: 1 }));
+        cluster.deliver(
+            asker,
+            coordinator,
+            PeerMessage::Limiting(Limiting::PermitAsk { request_id, queue, wanted: 1 }),
+        );
         cluster.spread_tasks(5);
         assert_eq!(cluster.claimed_in(3_000), 1, "restarts: {restarts}");
     }
@@ -509,7 +513,7 @@ fn is_granted_after_a_late_question(config: &Config) -> bool {
     let late = PeerMessage::Limiting(Limiting::QuotaAsk {
         partition,
         epoch,
-        ask: 1,
+        request_id: 1,
         queue: queue.expect("a name"),
         keeps: 0,
         wants: 1,

@@ -96,14 +96,14 @@ fn a_lost_word_of_an_answer_retires_nobody() {
     cluster.enqueue(0, b"x", 9);
     cluster.advance(500);
     let log = cluster.logs[0].clone();
-    let is_word = |record: &Record| matches!(record, Record::Unanswered { .. });
-    let words = log.iter().filter(|record| is_word(record)).count();
-    assert!(words >= 2);
-    for lost in 0..words {
+    let is_unanswered = |record: &Record| matches!(record, Record::Unanswered { .. });
+    let count = log.iter().filter(|record| is_unanswered(record)).count();
+    assert!(count >= 2);
+    for lost in 0..count {
         let mut again = Node::new(founding(0), 5);
-        let mut word = 0..;
+        let mut number = 0..;
         for record in log.clone() {
-            if is_word(&record) && word.next() == Some(lost) {
+            if is_unanswered(&record) && number.next() == Some(lost) {
                 again.lose_unanswered();
             } else {
                 again.recover(record, false, None).expect("its own log");
@@ -154,7 +154,7 @@ fn vote_of(node: NodeId, partition: PartitionId, epoch: u64) -> PeerMessage {
     PeerMessage::Election(Election::Vote { partition, epoch, candidate, viewstamp })
 }
 
-fn granted(messages: &[PeerMessage]) -> Option<LogWord> {
+fn granted(messages: &[PeerMessage]) -> Option<LogPosition> {
     messages.iter().find_map(|message| match message {
         PeerMessage::Election(Election::VoteAnswer { granted: true, log, .. }) => Some(*log),
         _ => None,
@@ -193,8 +193,8 @@ fn whoever_has_a_vote_remembers_how_much_log_it_rests_on() {
     let (partition, image) = (partition_of(&cluster), cluster.logs[0].len());
     let epoch = cluster.nodes[0].partitions[&partition].consensus.promised + 1;
     let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
-    let word = granted(&answers).expect("it votes");
-    assert_eq!((word.boot, word.durable as usize), (cluster.nodes[0].boot, cluster.logs[0].len()));
+    let log_position = granted(&answers).expect("it votes");
+    assert_eq!((log_position.boot, log_position.durable as usize), (cluster.nodes[0].boot, cluster.logs[0].len()));
     cluster.queue.clear();
     for answer in answers {
         tell(&mut cluster, 1, NodeId(1), answer);
@@ -260,8 +260,8 @@ fn a_start_promises_nothing_before_a_peer_has_answered_it() {
     cluster.down.extend([1, 2]);
     cluster.restart(0);
     cluster.advance(2_000);
-    let ask = vote_of(NodeId(2), partition, epoch);
-    assert_eq!(granted(&tell(&mut cluster, 0, NodeId(2), ask.clone())), None);
+    let request_id = vote_of(NodeId(2), partition, epoch);
+    assert_eq!(granted(&tell(&mut cluster, 0, NodeId(2), request_id.clone())), None);
     let own = &cluster.nodes[0].partitions[&partition].consensus;
     assert!(own.promised < epoch && own.leading().is_none());
     assert!(!cluster.nodes[0].speaks_for(partition));
@@ -276,7 +276,7 @@ fn a_start_promises_nothing_before_a_peer_has_answered_it() {
     };
     tell(&mut cluster, 0, NodeId(2), PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat))));
     assert!(cluster.nodes[0].speaks_for(partition) && !cluster.nodes[0].is_retired());
-    assert!(granted(&tell(&mut cluster, 0, NodeId(2), ask)).is_some());
+    assert!(granted(&tell(&mut cluster, 0, NodeId(2), request_id)).is_some());
 }
 
 /// Goal: what a log gains in unanswered starts does not hide what it lost.
@@ -322,18 +322,27 @@ fn what_comes_late_from_an_earlier_start_is_dropped() {
     let old = cluster.nodes[0].boot;
     cluster.restart(0);
     cluster.advance(200);
-    let word = |boot| LogWord { boot, durable: 1, start: 0 };
-    assert!(!cluster.nodes[1].note_log(NodeId(1), word(old)));
-    assert!(cluster.nodes[1].note_log(NodeId(1), word(old + 1)));
+    let log_position = |boot| LogPosition { boot, durable: 1, start: 0 };
+    assert!(!cluster.nodes[1].note_log(NodeId(1), log_position(old)));
+    assert!(cluster.nodes[1].note_log(NodeId(1), log_position(old + 1)));
     // A leader refuses and counts an acknowledgement of what was never sent, unless it drops the message before that.
     let leader =
         cluster.nodes[1].partitions.values().find(|replica| replica.consensus.leading().is_some()).expect("one");
     let (partition, epoch) = (leader.id, leader.consensus.viewstamp.epoch);
     let replica = cluster.nodes[0].partitions[&partition].consensus.me;
     let mut refused = |boot| {
-        let (length, done, missing, wound, log) = (u64::MAX, Vec::new(), Vec::new(), Default::default(), word(boot));
-        let late =
-            PeerMessage::Replication(Replication::Ack { partition, epoch, replica, length, done, missing, wound, log });
+        let (length, done, missing, data_loss, log) =
+            (u64::MAX, Vec::new(), Vec::new(), Default::default(), log_position(boot));
+        let late = PeerMessage::Replication(Replication::Ack {
+            partition,
+            epoch,
+            replica,
+            length,
+            done,
+            missing,
+            data_loss,
+            log,
+        });
         tell(&mut cluster, 1, NodeId(1), late);
         cluster.nodes[1].outbox.counters().get("messages_refused").copied().unwrap_or(0)
     };
@@ -380,8 +389,8 @@ fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
     let (partition, boot) = (partition_of(&cluster), cluster.nodes[0].boot);
     let epoch = cluster.nodes[0].partitions[&partition].consensus.promised + 1;
     let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
-    let word = granted(&answers).expect("it votes");
-    assert_eq!((word.boot, word.start), (boot, cluster.nodes[0].membership.log().start));
+    let log_position = granted(&answers).expect("it votes");
+    assert_eq!((log_position.boot, log_position.start), (boot, cluster.nodes[0].membership.log().start));
     cluster.queue.clear();
     cluster.down.insert(2);
     cluster.restart(1);
@@ -402,27 +411,27 @@ fn another_process_in_a_start_is_not_listened_to() {
     let mut cluster = Cluster::new(3);
     cluster.advance(500);
     let (boot, start) = (cluster.nodes[0].boot, cluster.nodes[0].membership.log().start);
-    let word = |durable, start| LogWord { boot, durable, start };
+    let log_position = |durable, start| LogPosition { boot, durable, start };
     let node = &mut cluster.nodes[1];
-    assert!(node.note_log(NodeId(1), word(1_000, 0)) && node.note_log(NodeId(1), word(1_001, start)));
-    let memory = node.peer(NodeId(1)).expect("it is a member").memory();
-    assert_eq!((memory.within(boot), memory.before(boot)), (1_001, 0));
-    assert!(!node.note_log(NodeId(1), word(2_000, start ^ 1)));
-    let memory = node.peer(NodeId(1)).expect("it is a member").memory();
-    assert_eq!((memory.within(boot), memory.before(boot)), (1_001, 2_000));
+    assert!(node.note_log(NodeId(1), log_position(1_000, 0)) && node.note_log(NodeId(1), log_position(1_001, start)));
+    let remembered_log = node.peer(NodeId(1)).expect("it is a member").remembered_log();
+    assert_eq!((remembered_log.within(boot), remembered_log.before(boot)), (1_001, 0));
+    assert!(!node.note_log(NodeId(1), log_position(2_000, start ^ 1)));
+    let remembered_log = node.peer(NodeId(1)).expect("it is a member").remembered_log();
+    assert_eq!((remembered_log.within(boot), remembered_log.before(boot)), (1_001, 2_000));
 }
 
 /// Goal: a log position without a start is encoded as before starts were added, and reads back.
 #[test]
 fn a_word_without_a_start_is_two_numbers() {
-    let bytes = |word: LogWord| {
+    let bytes = |log_position: LogPosition| {
         let mut bytes = Vec::new();
-        serde::Serialize::serialize(&word, &mut rmp_serde::Serializer::new(&mut bytes)).unwrap();
-        assert_eq!(rmp_serde::from_slice::<LogWord>(&bytes).unwrap(), word);
+        serde::Serialize::serialize(&log_position, &mut rmp_serde::Serializer::new(&mut bytes)).unwrap();
+        assert_eq!(rmp_serde::from_slice::<LogPosition>(&bytes).unwrap(), log_position);
         bytes
     };
-    assert_eq!(bytes(LogWord { boot: 3, durable: 7, start: 0 }), [0x92, 3, 7]);
-    assert_eq!(bytes(LogWord { boot: 3, durable: 7, start: 9 }), [0x93, 3, 7, 9]);
+    assert_eq!(bytes(LogPosition { boot: 3, durable: 7, start: 0 }), [0x92, 3, 7]);
+    assert_eq!(bytes(LogPosition { boot: 3, durable: 7, start: 9 }), [0x93, 3, 7, 9]);
 }
 
 /// Goal: an image that an operator starts does not keep the leaderships of its node alive.
@@ -454,20 +463,20 @@ fn a_word_that_names_no_process(config: &Config) -> [bool; 2] {
     for epoch in promised + 1..promised + 20 {
         answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
     }
-    let word = granted(&answers).expect("it votes");
-    assert_eq!(word.boot, boot);
+    let log_position = granted(&answers).expect("it votes");
+    assert_eq!(log_position.boot, boot);
     cluster.queue.clear();
     cluster.down.insert(2);
     cluster.restart(1);
     for mut answer in answers {
-        if let Some(word) = answer.log() {
-            answer.set_log(LogWord { start: 0, ..word });
+        if let Some(log_position) = answer.log() {
+            answer.set_log(LogPosition { start: 0, ..log_position });
         }
         tell(&mut cluster, 1, NodeId(1), answer);
     }
     cluster.logs[0] = image;
     cluster.restart_drawing(0, 7);
-    assert!(cluster.nodes[0].boot == boot && (cluster.logs[0].len() as u64) < word.durable);
+    assert!(cluster.nodes[0].boot == boot && (cluster.logs[0].len() as u64) < log_position.durable);
     cluster.advance(1_000);
     [0, 1].map(|node| cluster.nodes[node].is_retired())
 }

@@ -203,7 +203,7 @@ fn a_replica_that_lost_the_record_of_it_forgets_again() {
     cluster.restart_without(2, &lost);
     assert!(cluster.replica_of(2, &id).store.task(&id).is_some(), "the task itself has come back");
     assert!(cluster.replica_of(2, &id).may_be_a_ghost(&id));
-    cluster.run_until(|cluster| cluster.replica_of(2, &id).healing.wound.is_whole());
+    cluster.run_until(|cluster| cluster.replica_of(2, &id).loss_recovery.data_loss.is_whole());
     assert_eq!(cluster.knowing(&id), 0);
     cluster.restart(2);
     assert_eq!(cluster.knowing(&id), 0, "and it is written down");

@@ -87,10 +87,10 @@ fn a_leader_grants_no_head_that_is_out_of_date_within_the_step() {
     let urgent = cluster.id(TAG);
     let news = [(ids[0], over, ids[1]), (urgent, Task::from_spec(Arc::new(spec(b"x", 7))), urgent)];
     for (number, (about, facts, granted)) in (1..).zip(news) {
-        let (ask, claim) = (cluster.nodes[asking].asks.number(), ClaimId(number));
+        let (request_id, claim) = (cluster.nodes[asking].pending_requests.number(), ClaimId(number));
         let node = &mut cluster.nodes[leader];
         node.merge(partition, vec![(about, facts)]);
-        node.on_grant_ask(broker, ask, claim_of(claim, 60_000, 1), 1, (false, &[]));
+        node.on_grant_ask(broker, request_id, claim_of(claim, 60_000, 1), 1, (false, &[]));
         assert_eq!(node.partitions[&partition].consensus.held_by(claim), [granted]);
         cluster.queue.push_back((leader, Event::Wake));
         cluster.drain();

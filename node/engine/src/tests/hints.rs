@@ -1,7 +1,7 @@
 //! Hinted handoff: what members and other nodes keep for members that are away.
 
 use super::*;
-use norn_model::cohort::{Cohort, Told};
+use norn_model::cohort::{AdvertisedCohort, Cohort};
 use norn_model::message::{Handoff, Outcome, Peering};
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::response::Guarantee;
@@ -137,7 +137,7 @@ fn what_cannot_be_kept_is_refused_and_what_nothing_rests_on_makes_room() {
     let replica = &absence.cluster.nodes[keeper].partitions[&partition];
     let other = replica.cohort().members().find(|node| *node != NodeId(keeper as u128 + 1)).expect("there are three");
     let ids: Vec<TaskId> = (0..11).map(|number| TaskId::new(1, number, 1, 0)).collect();
-    let owed = Record::Owed { to: other, partition, since_ms: absence.cluster.now.wall_ms, ids };
+    let owed = Record::IdHint { to: other, partition, since_ms: absence.cluster.now.wall_ms, ids };
     absence.cluster.logs[keeper].push(owed);
     absence.cluster.restart(keeper);
     absence.cluster.advance(1_000);
@@ -172,8 +172,8 @@ fn what_was_forgotten_does_not_come_back_by_a_hint() {
     }
     let keeper = absence.keeper;
     absence.cluster.run_until(|cluster| cluster.nodes[keeper].repair.is_empty());
-    let told = Observation::HintOrphaned { id, facts: "task".into(), payload_bytes: 4 };
-    assert_eq!(absence.observed(&told), 1, "whoever runs it is told");
+    let advertised = Observation::HintOrphaned { id, facts: "task".into(), payload_bytes: 4 };
+    assert_eq!(absence.observed(&advertised), 1, "whoever runs it is told");
     absence.cluster.advance(3_000);
     assert_eq!((absence.knowing(&id), absence.knowing(&fresh)), (0, 3));
 }
@@ -226,8 +226,8 @@ fn a_snapshot_has_what_is_kept_and_a_lost_record_of_it_is_told() {
         Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 1 },
         &mut effects,
     );
-    let told = |effect: &Effect| matches!(effect, Effect::Observe(Observation::HintsLost { records: 1 }));
-    assert!(effects.iter().any(told), "{effects:?}");
+    let advertised = |effect: &Effect| matches!(effect, Effect::Observe(Observation::HintsLost { records: 1 }));
+    assert!(effects.iter().any(advertised), "{effects:?}");
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn an_answer_that_comes_late_counts_and_less_is_sent_meanwhile() {
 }
 
 /// Answers hints for a member with `outcome`, whatever it would answer itself. Returns how often it was asked.
-fn answer_hints(absence: &mut Absence, member: usize, holes: bool, outcome: Outcome, for_ms: u64) -> usize {
+fn answer_hints(absence: &mut Absence, member: usize, incomplete: bool, outcome: Outcome, for_ms: u64) -> usize {
     let (mut asked, keeper) = (0, absence.keeper);
     go_on(&mut absence.cluster, for_ms, |cluster, index, event| match event {
         Event::Peer { message: PeerMessage::Handoff(Handoff::Hint { number, partition, at, items, .. }), .. }
@@ -410,8 +410,9 @@ fn answer_hints(absence: &mut Absence, member: usize, holes: bool, outcome: Outc
         {
             asked += 1;
             let boot = cluster.nodes[index].boot;
-            let (outcomes, log) = (vec![outcome; items.len()], LogWord { boot, ..LogWord::default() });
-            let message = PeerMessage::Handoff(Handoff::Hinted { number, partition, outcomes, boot, at, holes, log });
+            let (outcomes, log) = (vec![outcome; items.len()], LogPosition { boot, ..LogPosition::default() });
+            let message =
+                PeerMessage::Handoff(Handoff::Hinted { number, partition, outcomes, boot, at, incomplete, log });
             cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
             None
         }
@@ -427,17 +428,17 @@ fn orphans(absence: &Absence) -> usize {
 
 #[test]
 fn only_members_without_holes_make_an_orphan_and_all_that_were_sent_it() {
-    for (holes, kept) in [(true, 1), (false, 0)] {
+    for (incomplete, kept) in [(true, 1), (false, 0)] {
         let mut absence = Absence::new(&Config::default());
         absence.all_go();
         absence.sloppy();
         let members = absence.members.clone();
         for member in [members[0], members[1]] {
             absence.cluster.restart(member);
-            answer_hints(&mut absence, member, holes, Outcome::TooOld, 3_000);
+            answer_hints(&mut absence, member, incomplete, Outcome::TooOld, 3_000);
             absence.cluster.down.insert(member);
         }
-        assert_eq!((absence.kept(), orphans(&absence)), (kept, 1 - kept), "holes: {holes}");
+        assert_eq!((absence.kept(), orphans(&absence)), (kept, 1 - kept), "holes: {incomplete}");
     }
     let mut absence = Absence::new(&Config::default());
     absence.all_go();
@@ -475,17 +476,17 @@ fn an_answer_that_comes_before_its_cohort_is_known_counts_then() {
             if index == member =>
         {
             let boot = cluster.nodes[index].boot;
-            let (outcomes, log) = (vec![Outcome::Stored; items.len()], LogWord { boot, ..LogWord::default() });
+            let (outcomes, log) = (vec![Outcome::Stored; items.len()], LogPosition { boot, ..LogPosition::default() });
             let message =
-                PeerMessage::Handoff(Handoff::Hinted { number, partition, outcomes, boot, at, holes: false, log });
+                PeerMessage::Handoff(Handoff::Hinted { number, partition, outcomes, boot, at, incomplete: false, log });
             cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
             None
         }
         event => Some(event),
     });
     assert_eq!(absence.kept(), 1, "a majority is wanted of the cohort that is known");
-    let told = Box::new(Told { epoch: 1, cohort: alone });
-    let message = PeerMessage::Peering(Peering::Route { partition, told });
+    let advertised = Box::new(AdvertisedCohort { epoch: 1, cohort: alone });
+    let message = PeerMessage::Peering(Peering::Route { partition, advertised });
     absence.cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
     absence.cluster.run_until(|cluster| cluster.nodes[keeper].repair.is_empty());
 }
@@ -533,8 +534,8 @@ fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting(
         partition,
         outcomes: vec![Outcome::Stored, Outcome::NoSpace],
         boot,
-        holes: false,
-        log: LogWord { boot, ..LogWord::default() },
+        incomplete: false,
+        log: LogPosition { boot, ..LogPosition::default() },
     });
     assert!(cluster.nodes[first].hints_go_first(absent_id));
     let mut effects = Vec::new();

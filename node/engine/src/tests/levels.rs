@@ -221,8 +221,8 @@ fn claimed_when_set_again(config: &Config) -> u64 {
     assert_eq!(cluster.level(), None);
     let (coordinator, queue) = (cluster.coordinator("mail"), QueueName::new("mail").expect("a name"));
     let other = (coordinator + 1) % 3;
-    let ask = cluster.nodes[other].asks.number();
-    cluster.deliver(other, coordinator, PeerMessage::Limiting(Limiting::PermitAsk { ask, queue, wanted: 1 }));
+    let request_id = cluster.nodes[other].pending_requests.number();
+    cluster.deliver(other, coordinator, PeerMessage::Limiting(Limiting::PermitAsk { request_id, queue, wanted: 1 }));
     assert!(is_changed(&cluster.set(0, "mail", rate(1, 60_000))));
     let claimed = cluster.claimed_in(50_000);
     assert!(claimed > 0 || cluster.claimed_in(20_000) == 1, "a minute is over");

@@ -1,10 +1,10 @@
 //! Replicas that start without a part of their log.
 
 use super::*;
+use norn_model::data_loss::DataLoss;
 use norn_model::host::Room;
 use norn_model::limits::OPS_KEPT_MAX;
 use norn_model::message::{Election, Replication};
-use norn_model::wound::Wound;
 use norn_wire::PartitionId;
 use norn_wire::response::{Guarantee, Health};
 
@@ -20,8 +20,8 @@ impl Cluster {
         let mut node = Node::new(Founding { config, ..founding(index) }, 99);
         for (ordinal, record) in (0..).zip(self.logs[index].clone()) {
             if lost.contains(&ordinal) {
-                let wound = record.kind().wound().expect("a record of a replica's state");
-                node.lose(record.partition().expect("it has one"), ordinal, wound).expect("it is held here");
+                let data_loss = record.kind().data_loss().expect("a record of a replica's state");
+                node.lose(record.partition().expect("it has one"), ordinal, data_loss).expect("it is held here");
             } else {
                 node.recover(record, false, None).expect("what is left fits");
             }
@@ -44,8 +44,8 @@ impl Cluster {
         &self.nodes[index].partitions[&self.nodes[0].partition_of(id)]
     }
 
-    fn wound(&self, index: usize, id: &TaskId) -> Wound {
-        self.replica(index, id).healing.wound
+    fn data_loss(&self, index: usize, id: &TaskId) -> DataLoss {
+        self.replica(index, id).loss_recovery.data_loss
     }
 
     fn health(&mut self, index: usize, id: &TaskId) -> Option<Health> {
@@ -77,18 +77,18 @@ fn holes_are_filled_by_both_others_and_not_by_one() {
     assert!(cluster.replica(lossy, &id).store.task(&id).is_none());
     cluster.advance(5_000);
     assert!(cluster.replica(lossy, &id).store.task(&id).is_some(), "the other has told it");
-    assert_eq!(cluster.wound(lossy, &id), Wound { facts: true, table: false }, "one other is not enough");
+    assert_eq!(cluster.data_loss(lossy, &id), DataLoss { facts: true, table: false }, "one other is not enough");
     assert_eq!(cluster.health(lossy, &id), Some(Health::Holes));
     cluster.restart(away);
-    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    cluster.run_until(|cluster| cluster.data_loss(lossy, &id).is_whole());
     assert_eq!(cluster.health(lossy, &id), Some(Health::Whole));
 
     // The damage is still there at the next start, and known to be healed; another one is not.
     cluster.restart_without(lossy, &lost);
-    assert!(cluster.wound(lossy, &id).is_whole());
+    assert!(cluster.data_loss(lossy, &id).is_whole());
     let more = cluster.places(lossy, is_facts);
     cluster.restart_without(lossy, &more);
-    assert!(!cluster.wound(lossy, &id).is_whole());
+    assert!(!cluster.data_loss(lossy, &id).is_whole());
 }
 
 /// Goal: a disk without space for new tasks keeps no other replica from having all that exists.
@@ -100,8 +100,8 @@ fn holes_are_filled_by_others_that_are_short_of_room() {
     let lost = cluster.places(0, is_facts);
     (1..3).for_each(|other| cluster.report(other, Room::Short, 0));
     cluster.restart_without(0, &lost);
-    assert!(!cluster.wound(0, &id).is_whole());
-    cluster.run_until(|cluster| cluster.wound(0, &id).is_whole());
+    assert!(!cluster.data_loss(0, &id).is_whole());
+    cluster.run_until(|cluster| cluster.data_loss(0, &id).is_whole());
     assert!(cluster.replica(0, &id).store.task(&id).is_some());
 }
 
@@ -120,7 +120,7 @@ fn a_replica_that_is_short_of_room_is_told_no_new_task() {
     assert!(cluster.replica(1, &more).store.task(&more).is_none());
     cluster.report(1, Room::Ample, 0);
     cluster.run_until(|cluster| cluster.replica(1, &more).store.task(&more).is_some());
-    cluster.run_until(|cluster| cluster.wound(0, &known).is_whole());
+    cluster.run_until(|cluster| cluster.data_loss(0, &known).is_whole());
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_replica_with_holes_stores_but_does_not_count() {
     assert_eq!(cluster.ask(leader, leave), Response::Done);
 
     cluster.restart(away);
-    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    cluster.run_until(|cluster| cluster.data_loss(lossy, &id).is_whole());
     cluster.run_until(|cluster| cluster.nodes.iter().all(Node::is_serving));
     let patient = Claim { wait_ms: 5_000, ..claim_of(ClaimId(78), 60_000, 1) };
     let response = cluster.ask(leader, Request::Claim(patient));
@@ -177,18 +177,18 @@ fn a_replica_that_lost_claims_does_not_vote_until_a_leader_has_brought_it_up_to_
     cluster.down.insert(leader);
     cluster.restart_without(lossy, &lost);
     cluster.advance(5_000);
-    assert_eq!(cluster.wound(lossy, &id), Wound { facts: true, table: true });
+    assert_eq!(cluster.data_loss(lossy, &id), DataLoss { facts: true, table: true });
     assert_eq!(cluster.health(lossy, &id), Some(Health::Recovering));
     assert!([lossy, other].into_iter().all(|index| cluster.replica(index, &id).consensus.leading().is_none()));
 
     cluster.restart(leader);
-    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    cluster.run_until(|cluster| cluster.data_loss(lossy, &id).is_whole());
     let viewstamps = [leader, lossy, other].map(|index| cluster.replica(index, &id).consensus.viewstamp);
     assert!(viewstamps.iter().all(|viewstamp| *viewstamp == viewstamps[0]), "{viewstamps:?}");
 
     // Now it counts, and what it lost is there again.
     cluster.restart_without(lossy, &lost);
-    assert!(cluster.wound(lossy, &id).is_whole(), "the record knows of the loss");
+    assert!(cluster.data_loss(lossy, &id).is_whole(), "the record knows of the loss");
     cluster.down.insert(leader);
     cluster.run_until(|cluster| cluster.nodes[lossy].is_serving());
     let renew = Request::Renew { items: vec![(id, token)], lease_ms: None };
@@ -206,14 +206,14 @@ fn a_leader_of_the_promised_epoch_repairs_a_quiet_partition() {
     let lossy = (leader + 1) % 3;
     let lost = cluster.places(lossy, |record| matches!(record, Record::Ops { .. }));
     cluster.restart_without(lossy, &lost);
-    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    cluster.run_until(|cluster| cluster.data_loss(lossy, &id).is_whole());
     let viewstamps = [leader, lossy].map(|index| cluster.replica(index, &id).consensus.viewstamp);
     assert_eq!((viewstamps[0], viewstamps[0].epoch), (viewstamps[1], epoch), "no election was needed");
 }
 
 /// A replica that lost its table is sent its leader's, and does not learn how long its own was. Returns its length, the leader's, and
-/// the wound that is left.
-fn installed_at_one_that_lost_its_table(config: &Config) -> ([u64; 2], Wound) {
+/// the loss that is left.
+fn installed_at_one_that_lost_its_table(config: &Config) -> ([u64; 2], DataLoss) {
     let mut cluster = Cluster::with_config(3, config);
     let id = cluster.enqueue(0, b"x", 9);
     cluster.claim(0, 60_000);
@@ -235,14 +235,14 @@ fn installed_at_one_that_lost_its_table(config: &Config) -> ([u64; 2], Wound) {
         }
     }
     let length = |index: usize| cluster.replica(index, &id).consensus.viewstamp.length;
-    ([length(lossy), length(leader)], cluster.wound(lossy, &id))
+    ([length(lossy), length(leader)], cluster.data_loss(lossy, &id))
 }
 
 /// Goal: a leader's table may be less than what the replica promised to another leader, so the table alone does not let it vote again.
 #[test]
 fn a_replica_that_lost_its_table_does_not_count_by_an_installation_alone() {
-    let ([own, leaders], wound) = installed_at_one_that_lost_its_table(&Config::default());
-    assert!(own == leaders && wound.table, "{own} of {leaders}: {wound:?}");
+    let ([own, leaders], data_loss) = installed_at_one_that_lost_its_table(&Config::default());
+    assert!(own == leaders && data_loss.table, "{own} of {leaders}: {data_loss:?}");
 }
 
 /// Goal: this test notices a replica that votes again by the table alone, which does harm in one of a thousand simulator runs.
@@ -250,8 +250,8 @@ fn a_replica_that_lost_its_table_does_not_count_by_an_installation_alone() {
 #[test]
 fn a_replica_that_counts_by_an_installation_alone_is_noticed() {
     let config = Config { mutant: Some(norn_model::config::Mutant::RegainsByInstall), ..Config::default() };
-    let (lengths, wound) = installed_at_one_that_lost_its_table(&config);
-    assert!(!wound.table, "{lengths:?}: {wound:?}");
+    let (lengths, data_loss) = installed_at_one_that_lost_its_table(&config);
+    assert!(!data_loss.table, "{lengths:?}: {data_loss:?}");
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_cohort_that_is_smaller_than_founded_may_have_grown_since() {
     arrange(&mut cluster, 2);
     let small = cluster.logs[lossy].len() as u64;
     arrange(&mut cluster, 3);
-    cluster.run_until(|cluster| (0..3).all(|index| cluster.wound(index, &id).is_whole()));
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.data_loss(index, &id).is_whole()));
     let mut lost = cluster.places(lossy, |record| is_table(record) && record.partition() == Some(partition));
     lost.retain(|ordinal| *ordinal >= small);
     assert!(!lost.is_empty());
@@ -296,7 +296,7 @@ fn a_cohort_that_is_smaller_than_founded_may_have_grown_since() {
     assert_eq!(replayed.lost_for_good(), Vec::new());
     cluster.restart_without(lossy, &lost);
     cluster.connect_all();
-    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    cluster.run_until(|cluster| cluster.data_loss(lossy, &id).is_whole());
     assert_eq!(cluster.replica(lossy, &id).cohort().members().count(), 3);
 }
 
@@ -339,16 +339,16 @@ fn a_replica_that_comes_after_a_loss_and_is_healed_is_whole_in_the_next_start() 
         node
     };
     let came = log().blank_replica(partition);
-    let both = Wound { facts: true, table: true };
-    assert_eq!(came.healing.wound, both);
+    let both = DataLoss { facts: true, table: true };
+    assert_eq!(came.loss_recovery.data_loss, both);
     let mut next = log();
-    for wound in [both, Wound::default()] {
-        let record = Record::Wound { partition, wound, losses: came.healing.losses };
+    for data_loss in [both, DataLoss::default()] {
+        let record = Record::DataLoss { partition, data_loss, losses: came.loss_recovery.losses };
         next.recover(record, false, None).expect("it is its own");
-        assert_eq!(next.partitions[&partition].healing.wound, wound);
+        assert_eq!(next.partitions[&partition].loss_recovery.data_loss, data_loss);
     }
     assert!(
-        !next.partitions.get_mut(&partition).expect("it is there").healing.end_replay(),
+        !next.partitions.get_mut(&partition).expect("it is there").loss_recovery.end_replay(),
         "there is nothing to tell"
     );
 }
@@ -363,8 +363,9 @@ fn what_builds_on_a_table_that_is_not_held_is_refused() {
     let partition = cluster.nodes[0].partition_of(&id);
     let held = move |cluster: &Cluster, index: usize| {
         let replica = cluster.nodes[index].partitions.get(&partition);
-        replica
-            .is_some_and(|replica| !replica.is_blank() && replica.healing.wound.is_whole() && replica.store.knows(&id))
+        replica.is_some_and(|replica| {
+            !replica.is_blank() && replica.loss_recovery.data_loss.is_whole() && replica.store.knows(&id)
+        })
     };
     let outside = (0..4).find(|index| !held(&cluster, *index)).expect("there are three replicas");
     let image = cluster.logs[outside].clone();

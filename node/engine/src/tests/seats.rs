@@ -167,17 +167,21 @@ fn a_replica_that_has_left_takes_no_late_table() {
 fn a_leader_takes_a_cleared_replica_back_beside_a_dead_exile() {
     let mut cluster = Cluster::modern(5);
     let (members, others) = holders(&cluster);
-    let (leader, dead, stray) = (members[0], members[1], others[1]);
+    let (leader, dead, undrained) = (members[0], members[1], others[1]);
     cluster.down.insert(dead);
     cluster.advance(1_000);
     arrange(&mut cluster, [leader, members[2], others[0]]);
     cluster.run_until(|cluster| exiles(cluster, leader) == [dead]);
     cluster.advance(1_000);
-    let seat = Seat { replica: cluster.nodes[stray].own_id(), since: Viewstamp::default() };
-    cluster.deliver(stray, leader, PeerMessage::Reconfiguration(Reconfiguration::Stray { partition: PARTITION, seat }));
-    assert_eq!(exiles(&cluster, leader), [dead, stray]);
-    assert!(is_held(&cluster, stray), "it may hand over what it has");
+    let seat = Seat { replica: cluster.nodes[undrained].own_id(), since: Viewstamp::default() };
+    cluster.deliver(
+        undrained,
+        leader,
+        PeerMessage::Reconfiguration(Reconfiguration::Undrained { partition: PARTITION, seat }),
+    );
+    assert_eq!(exiles(&cluster, leader), [dead, undrained]);
+    assert!(is_held(&cluster, undrained), "it may hand over what it has");
     cluster.restart(dead);
     cluster.run_until(|cluster| exiles(cluster, leader).is_empty());
-    cluster.run_until(|cluster| !is_held(cluster, dead) && !is_held(cluster, stray));
+    cluster.run_until(|cluster| !is_held(cluster, dead) && !is_held(cluster, undrained));
 }

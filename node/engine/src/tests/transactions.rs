@@ -567,7 +567,7 @@ fn what_a_decided_transaction_is_about_is_not_forgotten_before_it_is_made() {
     assert_eq!(cluster.ledgers(&id, |ledger| !ledger.decided().is_empty()), 3);
     cluster.skip(LONG_MS);
     pass(&mut cluster, 20_000);
-    let made = |cluster: &Cluster| cluster.ledgers(&id, |ledger| ledger.told(&transaction.id).is_some());
+    let made = |cluster: &Cluster| cluster.ledgers(&id, |ledger| ledger.outcome_of(&transaction.id).is_some());
     assert_eq!((cluster.knowing(&id), made(&cluster)), (3, 0));
     assert!(cluster.replica_of(0, &id).store.tombstone(&id).is_some(), "it is old enough");
     cluster.run_until(|cluster| made(cluster) == 3);

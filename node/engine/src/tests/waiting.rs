@@ -136,18 +136,18 @@ fn a_leader_that_pulls_in_vain_does_not_pull_again_at_once() {
         sent.collect()
     };
     let pull = |message: &PeerMessage| match message {
-        PeerMessage::Claiming(Claiming::Pull { ask, .. }) => Some(*ask),
+        PeerMessage::Claiming(Claiming::Pull { request_id, .. }) => Some(*request_id),
         _ => None,
     };
     let queues = vec![QueueName::new("mail").unwrap()];
-    let ask = told(PeerMessage::Claiming(Claiming::Probe { ask: 1, queues }))
+    let request_id = told(PeerMessage::Claiming(Claiming::Probe { request_id: 1, queues }))
         .iter()
         .find_map(pull)
         .expect("it asks its cohorts");
     let pulls: Vec<usize> = (0..4)
         .map(|_| {
             let sent = told(PeerMessage::Claiming(Claiming::Pulled {
-                ask,
+                request_id,
                 partitions: Vec::new(),
                 ready: vec![missing],
                 more: false,

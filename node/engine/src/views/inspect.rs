@@ -4,9 +4,9 @@ use crate::Node;
 use crate::context::timers::Key;
 use norn_model::claim_table::table::ClaimTable;
 use norn_model::cohort::{Cohort, Role};
+use norn_model::data_loss::DataLoss;
 use norn_model::task::{Outline, Task, Wanted};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
-use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId, TaskId};
 
 /// State of a replica.
@@ -37,14 +37,14 @@ pub struct ReplicaView {
     /// Number of claims in the table of tasks that are known.
     pub claims: usize,
     /// State that may be missing.
-    pub wound: Wound,
+    pub data_loss: DataLoss,
     /// Version of the cohort in its table.
     pub version: Viewstamp,
     /// Role in that cohort.
     pub role: Option<Role>,
     /// Whether it has nothing but a promise.
     pub blank: bool,
-    /// Whether its wound is of lost records.
+    /// Whether its data loss is of lost records.
     pub lost: bool,
     /// Whether no reconfiguration is under way.
     pub stable: bool,
@@ -80,11 +80,11 @@ impl Node {
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
                     claims: consensus.table.entries.keys().filter(|id| !replica.store.lacks_spec(id)).count(),
-                    wound: replica.healing.wound,
+                    data_loss: replica.loss_recovery.data_loss,
                     version: replica.cohort().version,
                     role: Some(replica.role()).filter(|role| *role > Role::Outside),
                     blank: replica.is_blank(),
-                    lost: !replica.healing.wound.is_whole() && replica.healing.losses != 0,
+                    lost: !replica.loss_recovery.data_loss.is_whole() && replica.loss_recovery.losses != 0,
                     stable: replica.cohort().is_stable(),
                     exiles: replica.cohort().exiles.iter().map(|exile| exile.seat.replica.node).collect(),
                     bodies_lost: self.bodies_lost(replica.id),

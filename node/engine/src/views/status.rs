@@ -125,8 +125,8 @@ impl Node {
                 view.tombstones = Some(replica.store.tombstones_count() as u64);
                 view.claims = Some(replica.consensus.table.entries.len() as u64);
                 view.root = Some(ByteBuf::from(replica.store.root().to_be_bytes().to_vec()));
-                let wound = replica.healing.wound;
-                view.health = Some(match (wound.facts, wound.table) {
+                let data_loss = replica.loss_recovery.data_loss;
+                view.health = Some(match (data_loss.facts, data_loss.table) {
                     (_, true) => Health::Recovering,
                     (true, false) => Health::Holes,
                     (false, false) => Health::Whole,

@@ -20,7 +20,7 @@
 
 use crate::Node;
 use crate::context::timers::Key;
-use crate::write_read::Ask;
+use crate::write_read::PendingRequest;
 use crate::write_read::coordinate::Writer;
 use crdts::CvRDT;
 use norn_model::config::mutant;
@@ -179,14 +179,14 @@ impl Node {
 
     /// Asks for the end of a task that a read at this node waits for; it need not be led here, nor be known. Where no node can be asked,
     /// the read is repeated as soon as if no replica had answered.
-    pub(crate) fn follow_for_read(&mut self, ask: u64) {
-        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+    pub(crate) fn follow_for_read(&mut self, request_id: u64) {
+        let Some(PendingRequest::Read(read)) = self.pending_requests.get(request_id) else { return };
         let (id, deadline_us) = (read.id, read.deadline_us);
         let partition = self.partition_of(&id);
         if !self.who_tells(partition, false).is_empty() {
             self.ask_for_ends(partition, std::iter::once(id));
             let sweep_us = self.after_ms(self.config.sweep_interval_ms);
-            self.timers.set(Key::Ask(ask), sweep_us.min(deadline_us));
+            self.timers.set(Key::PendingRequest(request_id), sweep_us.min(deadline_us));
         }
     }
 

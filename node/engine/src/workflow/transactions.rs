@@ -53,7 +53,7 @@ const _: () = assert!(LOAD_BYTES_MAX == 32 << 20);
 #[derive(Debug, Clone, Copy)]
 struct Asker {
     node: NodeId,
-    ask: u64,
+    request_id: u64,
 }
 
 /// How far a transaction is.
@@ -127,8 +127,8 @@ impl Transactions {
 
 impl Node {
     /// At the leader: handles a request for a transaction.
-    pub(crate) fn on_transact(&mut self, from: NodeId, ask: u64, transaction: Box<Transaction>) {
-        let (asker, id) = (Asker { node: from, ask }, transaction.id);
+    pub(crate) fn on_transact(&mut self, from: NodeId, request_id: u64, transaction: Box<Transaction>) {
+        let (asker, id) = (Asker { node: from, request_id }, transaction.id);
         let request = Request::Transact(transaction);
         let checked = request.check();
         let Request::Transact(transaction) = request else { return };
@@ -144,11 +144,11 @@ impl Node {
         }
         let ledger = &self.partitions[&partition].consensus.table.ledger;
         // A refusal in the table may not be committed yet.
-        if let Some(told) = ledger.told(&id).filter(|_| !self.workflow.transactions.coming.contains_key(&id)) {
-            self.answer_transaction(asker, Response::Transacted(told));
+        if let Some(outcome) = ledger.outcome_of(&id).filter(|_| !self.workflow.transactions.coming.contains_key(&id)) {
+            self.answer_transaction(asker, Response::Transacted(outcome));
             return Ok(());
         }
-        if ledger.may_have_told(&id) {
+        if ledger.may_have_finished(&id) {
             let message = "too many transactions came since this one was first asked for, so that it is not known whether it was \
                            made: look at its tasks, and make a new one if it was not";
             return Err(Error::new(ErrorCode::TooOld, message));
@@ -379,8 +379,8 @@ impl Node {
             return self.tell_full(id, results);
         }
         self.append(partition, Op::Made { id }, None);
-        if let Some(told) = self.partitions[&partition].consensus.table.ledger.told(&id) {
-            self.drop_transaction(id, Response::Transacted(told));
+        if let Some(outcome) = self.partitions[&partition].consensus.table.ledger.outcome_of(&id) {
+            self.drop_transaction(id, Response::Transacted(outcome));
         }
     }
 
@@ -429,7 +429,8 @@ impl Node {
     }
 
     fn answer_transaction(&mut self, asker: Asker, response: Response) {
-        self.outbox.send(asker.node, Forwarding::Forwarded { ask: asker.ask, response: Box::new(response) });
+        self.outbox
+            .send(asker.node, Forwarding::Forwarded { request_id: asker.request_id, response: Box::new(response) });
     }
 }
 

@@ -39,7 +39,7 @@ const PLACE_MS: u64 = 500;
 #[derive(Debug, Clone, Copy)]
 struct Asker {
     node: NodeId,
-    ask: u64,
+    request_id: u64,
     id: TaskId,
 }
 
@@ -47,7 +47,7 @@ struct Asker {
 #[derive(Debug, Default)]
 struct Survey {
     /// Number of the question.
-    ask: u64,
+    request_id: u64,
     /// Nodes that have answered.
     answered: BTreeSet<NodeId>,
     /// Tasks that have not ended, and the nodes that named them.
@@ -111,7 +111,7 @@ pub struct Uniques {
     /// Written, and to be taken out of the table.
     placed: BTreeMap<PartitionId, BTreeSet<TaskId>>,
     /// Names of the tasks in progress, by the question about them.
-    by_ask: BTreeMap<u64, Name>,
+    by_request_id: BTreeMap<u64, Name>,
     /// Payload bytes of all tasks in progress.
     bytes: usize,
     /// Refused tasks, and the task that there was instead; the latest ones.
@@ -149,14 +149,14 @@ impl Uniques {
 
     fn end_survey(&mut self, stage: &Stage) {
         if let Stage::Surveying(survey) = stage {
-            self.by_ask.remove(&survey.ask);
+            self.by_request_id.remove(&survey.request_id);
         }
     }
 
     /// Moves a task in progress to its next stage.
     fn enter(&mut self, name: &Name, stage: Stage) {
         if let Stage::Surveying(survey) = &stage {
-            let before = self.by_ask.insert(survey.ask, name.clone());
+            let before = self.by_request_id.insert(survey.request_id, name.clone());
             assert!(before.is_none(), "the number of a question is used twice");
         }
         let coming = self.coming.get_mut(name).expect("it is on its way");
@@ -178,10 +178,10 @@ impl Uniques {
 
 impl Node {
     /// At the leader: handles a request for a unique task.
-    pub(crate) fn on_unique(&mut self, from: NodeId, ask: u64, request: Request) {
+    pub(crate) fn on_unique(&mut self, from: NodeId, request_id: u64, request: Request) {
         let checked = request.check();
         let Request::EnqueueUnique { task } = request else { return };
-        let asker = Asker { node: from, ask, id: task.id };
+        let asker = Asker { node: from, request_id, id: task.id };
         if let Err(error) = checked.and_then(|()| self.take_unique(asker, *task)) {
             self.answer_unique(asker, Response::Error(error.about(asker.id)));
         }
@@ -253,8 +253,8 @@ impl Node {
     }
 
     fn begin_survey(&mut self, name: &Name, asked: BTreeSet<TaskId>) {
-        let ask = self.asks.number();
-        self.workflow.uniques.enter(name, Stage::Surveying(Survey { ask, asked, ..Survey::default() }));
+        let request_id = self.pending_requests.number();
+        self.workflow.uniques.enter(name, Stage::Surveying(Survey { request_id, asked, ..Survey::default() }));
         if mutant!(self.config, UniqueUnasked) {
             return self.reserve(name);
         }
@@ -267,13 +267,14 @@ impl Node {
             return;
         };
         let (partition, queue, key) = name.clone();
-        let (ask, ids) = (survey.ask, survey.asked.iter().copied().collect::<Vec<_>>());
+        let (request_id, ids) = (survey.request_id, survey.asked.iter().copied().collect::<Vec<_>>());
         let replica = &self.partitions[&partition];
         let (nodes, epoch) = (replica.cohort().followers(), replica.consensus.viewstamp.epoch);
         let open = nodes.into_iter().chain([self.me]).filter(|node| !survey.answered.contains(node));
         let open: BTreeSet<NodeId> = open.collect();
         for node in open {
-            let message = Workflow::KeyAsk { ask, partition, epoch, queue: queue.clone(), key, ids: ids.clone() };
+            let message =
+                Workflow::KeyAsk { request_id, partition, epoch, queue: queue.clone(), key, ids: ids.clone() };
             self.outbox.send(node, message);
         }
     }
@@ -282,7 +283,7 @@ impl Node {
     pub(crate) fn on_key_ask(
         &mut self,
         from: NodeId,
-        (ask, epoch): (u64, Epoch),
+        (request_id, epoch): (u64, Epoch),
         (partition, queue, key): (PartitionId, QueueName, NonZeroU64),
         ids: &[TaskId],
     ) {
@@ -295,18 +296,20 @@ impl Node {
         let open = store.index().open(&queue, key).take(KEY_TASKS_MAX).copied().collect();
         let is_over = |id: &&TaskId| store.ended(id) || store.tombstone(id).is_some();
         let ended = ids.iter().filter(is_over).copied().collect();
-        let message = Workflow::KeyAnswer { ask, partition, replica: replica.consensus.me, open, ended };
+        let message = Workflow::KeyAnswer { request_id, partition, replica: replica.consensus.me, open, ended };
         self.outbox.send_durable(from, message);
     }
 
     pub(crate) fn on_key_answer(
         &mut self,
         from: NodeId,
-        (ask, partition): (u64, PartitionId),
+        (request_id, partition): (u64, PartitionId),
         replica: ReplicaId,
         (open, ended): (&[TaskId], &[TaskId]),
     ) {
-        let Some(name) = self.workflow.uniques.by_ask.get(&ask).filter(|name| name.0 == partition).cloned() else {
+        let Some(name) =
+            self.workflow.uniques.by_request_id.get(&request_id).filter(|name| name.0 == partition).cloned()
+        else {
             return;
         };
         let coming = self.workflow.uniques.coming.get_mut(&name).expect("a question is about what is on its way");
@@ -412,7 +415,8 @@ impl Node {
     }
 
     fn answer_unique(&mut self, asker: Asker, response: Response) {
-        self.outbox.send(asker.node, Forwarding::Forwarded { ask: asker.ask, response: Box::new(response) });
+        self.outbox
+            .send(asker.node, Forwarding::Forwarded { request_id: asker.request_id, response: Box::new(response) });
     }
 
     fn drop_unique(&mut self, name: &Name, why: &str) {

@@ -1,6 +1,6 @@
 //! Writes: any node can coordinate one. It sends facts to all replicas of their partition and answers when enough have them on disk.
 
-use super::Ask;
+use super::PendingRequest;
 use super::group::{Group, WriteAnswer};
 use crate::Node;
 use crate::context::signals::Signal;
@@ -10,10 +10,10 @@ use crate::event::ClientId;
 use crate::membership::roster::name_in;
 use crate::workflow::children::Delivery;
 use crate::workflow::redrive::{Asker, Copying};
-use norn_model::cohort::{Cohort, Role, Seat, Told};
+use norn_model::cohort::{AdvertisedCohort, Cohort, Role, Seat};
 use norn_model::config::mutant;
 use norn_model::consensus::Name;
-use norn_model::message::{Items, LogWord, Outcome, Peering, ReadWrite};
+use norn_model::message::{Items, LogPosition, Outcome, Peering, ReadWrite};
 use norn_model::replica::Partition;
 use norn_model::task::{Cancel, Task};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
@@ -28,7 +28,7 @@ pub(crate) type Placed = (usize, (TaskId, Task));
 
 /// A pending write.
 #[derive(Debug)]
-pub struct WriteAsk {
+pub struct PendingWrite {
     /// The requester of the write.
     pub writer: Writer,
     acks: Acks,
@@ -103,8 +103,8 @@ impl Node {
     }
 
     /// Records the outcome of completions that leaders were asked to seal, by place in the write that waits for it.
-    pub(crate) fn write_sealed(&mut self, ask: u64, results: Vec<(usize, Result<u64, Error>)>) {
-        let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
+    pub(crate) fn write_sealed(&mut self, request_id: u64, results: Vec<(usize, Result<u64, Error>)>) {
+        let Some(PendingRequest::Write(write)) = self.pending_requests.get(request_id) else { return };
         let acked = |place: usize, acks: u64| {
             let id = write.ids[place];
             let replicas = self.cohort_of(self.partition_of(&id)).holders().count() as u32;
@@ -112,7 +112,7 @@ impl Node {
         };
         let results: Vec<(usize, Result<Acked, Error>)> =
             results.into_iter().map(|(place, result)| (place, result.map(|acks| acked(place, acks)))).collect();
-        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let Some(PendingRequest::Write(write)) = self.pending_requests.get_mut(request_id) else { return };
         for (place, result) in results {
             assert!(write.results[place].is_none(), "a leader answers once for each completion");
             write.results[place] = Some(result);
@@ -120,7 +120,7 @@ impl Node {
             write.open -= 1;
         }
         if write.open == 0 {
-            self.signals.report(Signal::WriteEnded(ask));
+            self.signals.report(Signal::WriteEnded(request_id));
         }
     }
 
@@ -175,7 +175,7 @@ impl Node {
                 (partition, group)
             })
             .collect();
-        let ask = self.asks.open(Ask::Write(WriteAsk {
+        let request_id = self.pending_requests.open(PendingRequest::Write(PendingWrite {
             writer,
             acks,
             single,
@@ -185,19 +185,27 @@ impl Node {
             ids,
             deadline_us,
         }));
-        if self.asks.get(ask).is_some_and(|ask| matches!(ask, Ask::Write(write) if write.open == 0)) {
-            self.signals.report(Signal::WriteEnded(ask));
+        if self
+            .pending_requests
+            .get(request_id)
+            .is_some_and(|request_id| matches!(request_id, PendingRequest::Write(write) if write.open == 0))
+        {
+            self.signals.report(Signal::WriteEnded(request_id));
         } else {
-            self.keep_for_absent(ask);
-            self.send_writes(ask);
+            self.keep_for_absent(request_id);
+            self.send_writes(request_id);
         }
-        ask
+        request_id
     }
 
     /// Hinted handoff for `acks=one`: if no replica can be reached, this node stores the write in its own hints and counts that as the
     /// ack. It does so at once if it hears none of them, and after half of the request timeout if it hears some that do not answer.
-    pub(crate) fn keep_for_absent(&mut self, ask: u64) {
-        let Some(Ask::Write(write)) = self.asks.get(ask).filter(|_| self.config.hints_bytes_max > 0) else { return };
+    pub(crate) fn keep_for_absent(&mut self, request_id: u64) {
+        let Some(PendingRequest::Write(write)) =
+            self.pending_requests.get(request_id).filter(|_| self.config.hints_bytes_max > 0)
+        else {
+            return;
+        };
         if write.acks != Acks::One {
             return;
         }
@@ -211,12 +219,12 @@ impl Node {
         let groups: Vec<(PartitionId, Items)> =
             write.groups.iter().filter(silent).map(|(partition, group)| (*partition, group.items.clone())).collect();
         for (partition, items) in groups {
-            if let Some(Ask::Write(write)) = self.asks.get_mut(ask)
+            if let Some(PendingRequest::Write(write)) = self.pending_requests.get_mut(request_id)
                 && let Some(group) = write.groups.get_mut(&partition)
             {
                 assert!(group.kept.is_none(), "what is kept for a write is answered before it is kept");
                 group.keeps = true;
-                self.signals.report(Signal::Unreached { ask, partition, items });
+                self.signals.report(Signal::Unreached { request_id, partition, items });
             }
         }
     }
@@ -224,26 +232,26 @@ impl Node {
     /// Whether no holder of this cohort is heard, after there was time to hear them.
     fn all_away(&self, cohort: &Cohort) -> bool {
         let patience_us = self.config.election_timeout_ms * 1_000;
-        self.now.mono_us >= self.asks.listens_us + patience_us
+        self.now.mono_us >= self.pending_requests.listens_us + patience_us
             && cohort.holders().all(|seat| !self.is_alive(seat.replica.node))
     }
 
     /// The time after which `acks=one` stops waiting for replicas that are heard and do not answer.
-    fn late_us(&self, write: &WriteAsk) -> u64 {
+    fn late_us(&self, write: &PendingWrite) -> u64 {
         write.deadline_us.saturating_sub(self.config.request_timeout_ms * 1_000 / 2)
     }
 
     /// The time at which a write is looked at if nothing else happens.
-    pub(crate) fn look_at_us(&self, write: &WriteAsk) -> u64 {
+    pub(crate) fn look_at_us(&self, write: &PendingWrite) -> u64 {
         let late_us = self.late_us(write);
         if write.acks == Acks::One && self.now.mono_us < late_us { late_us } else { write.deadline_us }
     }
 
     /// Sends a write to every replica that has not answered, or whose repeated answer may count for more. While this node keeps a hint
     /// and hears no replica, it sends to none: then a refusal by this node is final.
-    pub(crate) fn send_writes(&mut self, ask: u64) {
+    pub(crate) fn send_writes(&mut self, request_id: u64) {
         let away = |group: &Group| group.keeps && !group.is_sent() && self.all_away(group.newest());
-        let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
+        let Some(PendingRequest::Write(write)) = self.pending_requests.get(request_id) else { return };
         if write.open == 0 {
             // It is closed next.
             return;
@@ -253,12 +261,12 @@ impl Node {
         let exiles = write.groups.values().flat_map(|group| group.newest().exiles.iter());
         let exiles = exiles.map(|exile| exile.seat.replica.node).filter(|node| self.is_alive(*node));
         let there: BTreeSet<NodeId> = exiles.collect();
-        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let Some(PendingRequest::Write(write)) = self.pending_requests.get_mut(request_id) else { return };
         let majority = write.acks == Acks::Quorum;
         for partition in groups {
             let group = write.groups.get_mut(&partition).expect("just listed");
             let first = !group.is_sent();
-            let again = |answer: &WriteAnswer| majority && answer.holes && !answer.lasting;
+            let again = |answer: &WriteAnswer| majority && answer.incomplete && !answer.lasting;
             let at = group.newest().version;
             let answered = |seat: &&Seat| group.answers.get(&(seat.replica, at)).is_some_and(|answer| !again(answer));
             // The cohort heard of last need not be the current one.
@@ -272,18 +280,18 @@ impl Node {
             let nodes: BTreeMap<NodeId, bool> = quiet.chain(asked).collect();
             for (node, counts) in nodes {
                 group.sent_to(node, counts);
-                let message = ReadWrite::Write { ask, partition, at, items: group.items.clone() };
+                let message = ReadWrite::Write { request_id, partition, at, items: group.items.clone() };
                 self.outbox.send(node, message);
             }
         }
-        self.set_ask_timer(ask);
+        self.set_request_timer(request_id);
     }
 
     /// At a replica: stores what it may, and answers when that is on disk.
     pub(crate) fn on_write(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         (partition, at): (PartitionId, Viewstamp),
         items: &Items,
     ) {
@@ -308,12 +316,13 @@ impl Node {
         }
         // A replica without a vote would have to hand over what it took, so it takes nothing.
         if !replica.cohort().has_voter(self.me) || replica.is_blank() {
-            let told = Box::new(self.route_of(partition));
-            self.outbox.send(from, Peering::Route { partition, told });
+            let advertised = Box::new(self.route_of(partition));
+            self.outbox.send(from, Peering::Route { partition, advertised });
             return;
         }
-        let (own, boot, holes) = (replica.consensus.me, self.boot, !self.speaks_for(partition));
-        let (own_at, told, log) = (replica.cohort().version, self.news_for(partition, at), LogWord::default());
+        let (own, boot, incomplete) = (replica.consensus.me, self.boot, !self.speaks_for(partition));
+        let (own_at, advertised, log) =
+            (replica.cohort().version, self.news_for(partition, at), LogPosition::default());
         self.repair.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
@@ -323,7 +332,17 @@ impl Node {
             let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
             self.merge(partition, admitted.map(|(item, _)| item.clone()).collect());
         }
-        let answer = ReadWrite::Written { ask, partition, replica: own, outcomes, boot, at: own_at, told, holes, log };
+        let answer = ReadWrite::Written {
+            request_id,
+            partition,
+            replica: own,
+            outcomes,
+            boot,
+            at: own_at,
+            advertised,
+            incomplete,
+            log,
+        };
         if not_durable {
             self.outbox.send(from, answer);
         } else {
@@ -342,18 +361,18 @@ impl Node {
     pub(crate) fn on_written(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         partition: PartitionId,
         replica: ReplicaId,
-        (answer, told): (WriteAnswer, Option<Box<Told>>),
+        (answer, advertised): (WriteAnswer, Option<Box<AdvertisedCohort>>),
     ) {
         // The replica has lost data since that incarnation, perhaps this.
         if self.has_lost_since(from, answer.boot) {
             return;
         }
-        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let Some(PendingRequest::Write(write)) = self.pending_requests.get_mut(request_id) else { return };
         let Some(group) = write.groups.get_mut(&partition) else { return };
-        let cohort = told.as_deref().map(|told| &told.cohort);
+        let cohort = advertised.as_deref().map(|advertised| &advertised.cohort);
         let cohort = cohort.filter(|cohort| cohort.is_sound() && cohort.version == answer.at);
         let later = cohort.is_some_and(|cohort| group.take_cohort(cohort.clone()));
         let known = group.cohorts.get(&answer.at).is_some_and(|cohort| cohort.has_replica(&replica));
@@ -362,28 +381,31 @@ impl Node {
             return;
         }
         group.take(replica, answer);
-        self.judge_write(ask, partition);
+        self.judge_write(request_id, partition);
         if later {
-            self.send_writes(ask);
+            self.send_writes(request_id);
         }
-        if let Some(told) = told {
-            self.learn_route(partition, &told);
+        if let Some(advertised) = advertised {
+            self.learn_route(partition, &advertised);
         }
     }
 
     /// Handles the outcome of a hint: what this node keeps for the members is on its disk, or refused.
-    pub(crate) fn on_kept(&mut self, from: NodeId, ask: u64, partition: PartitionId, outcomes: Vec<Outcome>) {
-        let Some(Ask::Write(write)) = self.asks.get_mut(ask).filter(|_| from == self.me) else { return };
+    pub(crate) fn on_kept(&mut self, from: NodeId, request_id: u64, partition: PartitionId, outcomes: Vec<Outcome>) {
+        let Some(PendingRequest::Write(write)) = self.pending_requests.get_mut(request_id).filter(|_| from == self.me)
+        else {
+            return;
+        };
         let Some(group) = write.groups.get_mut(&partition) else { return };
         assert!(group.keeps && outcomes.len() == group.items.len(), "a node knows what it keeps");
         assert!(group.kept.is_none(), "what is kept for a write is answered twice");
         group.kept = Some(outcomes);
-        self.judge_write(ask, partition);
+        self.judge_write(request_id, partition);
     }
 
     /// Records the items of a partition whose result is certain by now. Answers the client with the last one.
-    fn judge_write(&mut self, ask: u64, partition: PartitionId) {
-        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+    fn judge_write(&mut self, request_id: u64, partition: PartitionId) {
+        let Some(PendingRequest::Write(write)) = self.pending_requests.get_mut(request_id) else { return };
         let Some(group) = write.groups.get_mut(&partition) else { return };
         let roster = &self.roster;
         let name = |node| name_in(roster, node);
@@ -397,16 +419,16 @@ impl Node {
             }
         }
         if write.open == 0 {
-            self.signals.report(Signal::WriteEnded(ask));
+            self.signals.report(Signal::WriteEnded(request_id));
         }
     }
 
     /// Handles a newer cohort of a partition: pending writes go to it as well.
-    pub(crate) fn on_route(&mut self, partition: PartitionId, told: &Told) {
-        self.learn_route(partition, told);
-        let cohort = &told.cohort;
+    pub(crate) fn on_route(&mut self, partition: PartitionId, advertised: &AdvertisedCohort) {
+        self.learn_route(partition, advertised);
+        let cohort = &advertised.cohort;
         let mut again = Vec::new();
-        for (number, write) in self.asks.writes_mut() {
+        for (number, write) in self.pending_requests.writes_mut() {
             if cohort.is_sound()
                 && write.groups.get_mut(&partition).is_some_and(|group| group.take_cohort(cohort.clone()))
             {
@@ -420,7 +442,7 @@ impl Node {
 
     /// Discards what a node that has lost data acknowledged in incarnations before `boot`, so that it is asked again.
     pub(crate) fn forget_answers(&mut self, node: NodeId, boot: u64) {
-        for (_, write) in self.asks.writes_mut() {
+        for (_, write) in self.pending_requests.writes_mut() {
             for group in write.groups.values_mut() {
                 group.answers.retain(|(replica, _), answer| replica.node != node || answer.boot >= boot);
             }
@@ -428,8 +450,8 @@ impl Node {
     }
 
     /// Ends a write. What is undecided at the deadline may have been stored, or may yet be.
-    pub(crate) fn end_write(&mut self, ask: u64) -> Option<WriteEnd> {
-        let Some(Ask::Write(write)) = self.close_ask(ask) else { return None };
+    pub(crate) fn end_write(&mut self, request_id: u64) -> Option<WriteEnd> {
+        let Some(PendingRequest::Write(write)) = self.close_request(request_id) else { return None };
         assert_eq!(write.results.len(), write.ids.len(), "a write has other results than tasks");
         let unknown = |id: &TaskId| {
             let message = "too few replicas answered in time; repeat the call with the same id";
@@ -457,7 +479,7 @@ impl Node {
         if let (Some(Err(error)), Some(full)) = (results.first_mut(), full) {
             *error = full;
         }
-        let WriteAsk { writer, single, ids, .. } = write;
+        let PendingWrite { writer, single, ids, .. } = write;
         Some(WriteEnd { writer, single, ids, results })
     }
 }

@@ -48,7 +48,7 @@ pub struct WriteAnswer {
     /// The replica's incarnation in which it stored them.
     pub boot: u64,
     /// The replica may have lost what stands under these keys.
-    pub holes: bool,
+    pub incomplete: bool,
     /// That will last: the reason is not just that its incarnation has not been acknowledged yet.
     pub lasting: bool,
     /// Version of the cohort that the replica knew.
@@ -60,11 +60,11 @@ pub struct WriteAnswer {
 struct Tally {
     /// Nodes that have it on disk.
     stored: BTreeSet<NodeId>,
-    /// Of these, nodes without holes.
+    /// Of these, nodes with complete facts.
     whole: BTreeSet<NodeId>,
-    /// Nodes without holes that do not know the task, or may have forgotten it.
+    /// Nodes with complete facts that do not know the task, or may have forgotten it.
     unknown: BTreeSet<NodeId>,
-    /// Nodes that may yet report that they have it: they are silent, or have holes that will not last.
+    /// Nodes that may yet report that they have it: they are silent, or have incomplete facts for now.
     open: BTreeSet<NodeId>,
 }
 
@@ -111,7 +111,7 @@ impl Group {
             if *at != cohort.version && !self.mixed || !cohort.has_replica(replica) {
                 continue;
             }
-            let (node, whole) = (replica.node, !answer.holes);
+            let (node, whole) = (replica.node, !answer.incomplete);
             if whole || answer.lasting {
                 tally.open.remove(&node);
             }
@@ -156,8 +156,8 @@ impl Group {
         self.under_way.values().any(|copies| *copies > 0) || self.keeps && self.kept.is_none()
     }
 
-    /// Takes an answer. The first one of a replica counts, unless it had holes and the new one has none: then the replica's incarnation
-    /// has been acknowledged since, or it has recovered.
+    /// Takes an answer. The first one of a replica counts, unless its facts were incomplete and are complete in the new one: then the
+    /// replica's incarnation has been acknowledged since, or it has recovered.
     pub(crate) fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
         assert_eq!(answer.outcomes.len(), self.items.len(), "an answer is about other items than were sent");
         if let Some(copies) = self.under_way.get_mut(&replica.node) {
@@ -165,7 +165,7 @@ impl Group {
         }
         let key = (replica, answer.at);
         let known = self.answers.get(&key);
-        if known.is_none_or(|known| known.holes && !answer.holes) {
+        if known.is_none_or(|known| known.incomplete && !answer.incomplete) {
             self.answers.insert(key, answer);
         }
     }

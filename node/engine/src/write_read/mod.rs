@@ -7,20 +7,20 @@ pub mod group;
 pub mod queue_capacity;
 pub mod read;
 
-use crate::queries::count::CountAsk;
-use crate::queries::list::ListAsk;
-use crate::queries::watch::WatchAsk;
+use crate::queries::count::PendingCount;
+use crate::queries::list::PendingList;
+use crate::queries::watch::PendingWatch;
 use crate::retention::purge::Purger;
 use crate::workflow::redrive::Asker;
-use coordinate::WriteAsk;
+use coordinate::PendingWrite;
 use norn_model::message::AntiEntropy;
-use read::{ReadAsk, Reader};
+use read::{PendingRead, Reader};
 
 use super::Node;
 use super::event::ClientId;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
-use crate::controller::reconciler::SteerAsk;
+use crate::controller::reconciler::PendingSteer;
 use crate::payloads::bodies::blobs_of;
 use norn_model::record::Record;
 use norn_model::task::{Slot, Task};
@@ -35,7 +35,7 @@ const BOOT_SHIFT: u32 = 40;
 
 /// A pending client call about claims, forwarded to leaders.
 #[derive(Debug)]
-pub struct ForwardAsk {
+pub struct PendingForward {
     /// The waiting client.
     pub client: ClientId,
     /// Number of the client's request.
@@ -54,11 +54,11 @@ pub struct ForwardAsk {
 
 /// A probe (head discovery) that waits for quorum reads ("pulls") from the cohorts.
 #[derive(Debug)]
-pub struct ProbeAsk {
+pub struct PendingProbe {
     /// The asking broker.
     pub to: NodeId,
     /// Number of the broker's request.
-    pub ask: u64,
+    pub request_id: u64,
     /// Queues asked for.
     pub queues: Vec<QueueName>,
     /// The queues of these that are pulled. Of the others nothing would be granted anyway.
@@ -75,63 +75,63 @@ pub struct ProbeAsk {
 
 /// A pending request to other nodes, for a client or for this node itself.
 #[derive(Debug)]
-pub enum Ask {
+pub enum PendingRequest {
     /// A write of facts.
-    Write(WriteAsk),
+    Write(PendingWrite),
     /// A read of one task.
-    Read(ReadAsk),
+    Read(PendingRead),
     /// A count of tasks.
-    Count(CountAsk),
+    Count(PendingCount),
     /// A page of a list.
-    List(ListAsk),
+    List(PendingList),
     /// A call about claims.
-    Forward(ForwardAsk),
+    Forward(PendingForward),
     /// A probe.
-    Probe(ProbeAsk),
+    Probe(PendingProbe),
     /// A call about the cluster.
-    Steer(SteerAsk),
+    Steer(PendingSteer),
     /// A call of a watching client.
-    Watch(WatchAsk),
+    Watch(PendingWatch),
 }
 
-impl Ask {
+impl PendingRequest {
     fn client(&self) -> Option<ClientId> {
         match self {
-            Ask::Write(ask) => ask.writer.client(),
-            Ask::Read(ask) => match &ask.reader {
+            PendingRequest::Write(pending) => pending.writer.client(),
+            PendingRequest::Read(pending) => match &pending.reader {
                 Reader::Client(client, _)
                 | Reader::Purge(Purger { client, .. })
                 | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
                 Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) | Reader::Claim(_) | Reader::LetGo => None,
             },
-            Ask::Count(ask) => Some(ask.client),
-            Ask::List(ask) => Some(ask.client),
-            Ask::Forward(ask) => Some(ask.client),
-            Ask::Steer(ask) => Some(ask.client),
-            Ask::Watch(ask) => Some(ask.client),
-            Ask::Probe(_) => None,
+            PendingRequest::Count(pending) => Some(pending.client),
+            PendingRequest::List(pending) => Some(pending.client),
+            PendingRequest::Forward(pending) => Some(pending.client),
+            PendingRequest::Steer(pending) => Some(pending.client),
+            PendingRequest::Watch(pending) => Some(pending.client),
+            PendingRequest::Probe(_) => None,
         }
     }
 
     pub(crate) fn deadline_us(&self) -> u64 {
         match self {
-            Ask::Write(ask) => ask.deadline_us,
-            Ask::Read(ask) => ask.deadline_us,
-            Ask::Count(ask) => ask.deadline_us,
-            Ask::List(ask) => ask.deadline_us,
-            Ask::Forward(ask) => ask.deadline_us,
-            Ask::Probe(ask) => ask.deadline_us,
-            Ask::Steer(ask) => ask.deadline_us,
-            Ask::Watch(ask) => ask.deadline_us,
+            PendingRequest::Write(pending) => pending.deadline_us,
+            PendingRequest::Read(pending) => pending.deadline_us,
+            PendingRequest::Count(pending) => pending.deadline_us,
+            PendingRequest::List(pending) => pending.deadline_us,
+            PendingRequest::Forward(pending) => pending.deadline_us,
+            PendingRequest::Probe(pending) => pending.deadline_us,
+            PendingRequest::Steer(pending) => pending.deadline_us,
+            PendingRequest::Watch(pending) => pending.deadline_us,
         }
     }
 }
 
 /// Pending requests of this node to others, by number.
 #[derive(Debug, Default)]
-pub struct Asks {
+pub struct PendingRequests {
     next: u64,
-    open: BTreeMap<u64, Ask>,
+    open: BTreeMap<u64, PendingRequest>,
     aliases: BTreeMap<u64, u64>,
     /// Time at which this node began to listen to others.
     listens_us: u64,
@@ -139,7 +139,7 @@ pub struct Asks {
     watchers: BTreeMap<TaskId, BTreeSet<u64>>,
 }
 
-impl Asks {
+impl PendingRequests {
     /// Starts the numbers of this incarnation.
     pub fn begin(&mut self, boot: u64) {
         assert!(self.open.is_empty(), "a start begins with requests of an earlier one");
@@ -163,19 +163,19 @@ impl Asks {
     }
 
     /// Registers a pending request and returns its number.
-    pub fn open(&mut self, ask: Ask) -> u64 {
+    pub fn open(&mut self, pending: PendingRequest) -> u64 {
         let number = self.number();
-        assert!(self.open.insert(number, ask).is_none(), "the number of a request is used twice");
+        assert!(self.open.insert(number, pending).is_none(), "the number of a request is used twice");
         number
     }
 
     /// The pending request with this number.
-    pub fn get(&self, number: u64) -> Option<&Ask> {
+    pub fn get(&self, number: u64) -> Option<&PendingRequest> {
         self.open.get(&number)
     }
 
     /// The pending request with this number.
-    pub fn get_mut(&mut self, number: u64) -> Option<&mut Ask> {
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut PendingRequest> {
         self.open.get_mut(&number)
     }
 
@@ -191,16 +191,16 @@ impl Asks {
     }
 
     /// Pending writes.
-    fn writes_mut(&mut self) -> impl Iterator<Item = (u64, &mut WriteAsk)> {
-        self.open.iter_mut().filter_map(|(number, ask)| match ask {
-            Ask::Write(write) => Some((*number, write)),
-            Ask::Read(_)
-            | Ask::Count(_)
-            | Ask::List(_)
-            | Ask::Forward(_)
-            | Ask::Probe(_)
-            | Ask::Steer(_)
-            | Ask::Watch(_) => None,
+    fn writes_mut(&mut self) -> impl Iterator<Item = (u64, &mut PendingWrite)> {
+        self.open.iter_mut().filter_map(|(number, pending)| match pending {
+            PendingRequest::Write(write) => Some((*number, write)),
+            PendingRequest::Read(_)
+            | PendingRequest::Count(_)
+            | PendingRequest::List(_)
+            | PendingRequest::Forward(_)
+            | PendingRequest::Probe(_)
+            | PendingRequest::Steer(_)
+            | PendingRequest::Watch(_) => None,
         })
     }
 
@@ -244,7 +244,7 @@ impl Node {
         if changed > 0 {
             self.outbox.persist(Record::Facts { partition, items: items.clone() });
             self.payloads.persisted(self.outbox.ticket(), partition, bodies);
-            self.stirred.insert(partition);
+            self.dirty_heads.insert(partition);
             self.repair.changed(partition);
         }
         if outbox {
@@ -263,59 +263,67 @@ impl Node {
     }
 
     /// Ends a pending request.
-    pub(crate) fn close_ask(&mut self, number: u64) -> Option<Ask> {
-        let ask = self.asks.open.remove(&number)?;
-        self.timers.cancel(Key::Ask(number));
-        match &ask {
-            Ask::Forward(forward) => {
+    pub(crate) fn close_request(&mut self, number: u64) -> Option<PendingRequest> {
+        let pending = self.pending_requests.open.remove(&number)?;
+        self.timers.cancel(Key::PendingRequest(number));
+        match &pending {
+            PendingRequest::Forward(forward) => {
                 for part in forward.parts.keys() {
-                    self.asks.aliases.remove(part);
+                    self.pending_requests.aliases.remove(part);
                 }
             }
-            Ask::Steer(steer) => {
+            PendingRequest::Steer(steer) => {
                 for part in &steer.parts {
-                    self.asks.aliases.remove(part);
+                    self.pending_requests.aliases.remove(part);
                 }
             }
-            Ask::Read(read) => {
-                if let Some(watchers) = self.asks.watchers.get_mut(&read.id) {
+            PendingRequest::Read(read) => {
+                if let Some(watchers) = self.pending_requests.watchers.get_mut(&read.id) {
                     watchers.remove(&number);
                     if watchers.is_empty() {
-                        self.asks.watchers.remove(&read.id);
+                        self.pending_requests.watchers.remove(&read.id);
                     }
                 }
             }
-            Ask::Watch(watch) => {
+            PendingRequest::Watch(watch) => {
                 self.queries.close_watch(&watch.subject, number);
             }
-            Ask::Write(_) | Ask::Count(_) | Ask::List(_) | Ask::Probe(_) => {}
+            PendingRequest::Write(_)
+            | PendingRequest::Count(_)
+            | PendingRequest::List(_)
+            | PendingRequest::Probe(_) => {}
         }
-        Some(ask)
+        Some(pending)
     }
 
     /// Sets the timer that looks at a pending request again, after the resend interval or at its deadline.
-    pub(crate) fn set_ask_timer(&mut self, number: u64) {
-        let Some(ask) = self.asks.get(number) else { return };
-        let due_us = match ask {
-            Ask::Write(write) => self.look_at_us(write),
-            _ => ask.deadline_us(),
+    pub(crate) fn set_request_timer(&mut self, number: u64) {
+        let Some(pending) = self.pending_requests.get(number) else { return };
+        let due_us = match pending {
+            PendingRequest::Write(write) => self.look_at_us(write),
+            _ => pending.deadline_us(),
         };
         let at_us = self.after_ms(self.config.resend_ms).min(due_us);
-        self.timers.set(Key::Ask(number), at_us);
+        self.timers.set(Key::PendingRequest(number), at_us);
     }
 
     /// Drops the pending requests of a client that is gone. Writes go on in the replicas; only the answer is dropped.
-    pub(crate) fn drop_asks_of(&mut self, client: ClientId) {
-        let gone: Vec<u64> =
-            self.asks.open.iter().filter(|(_, ask)| ask.client() == Some(client)).map(|(number, _)| *number).collect();
+    pub(crate) fn drop_requests_of(&mut self, client: ClientId) {
+        let gone: Vec<u64> = self
+            .pending_requests
+            .open
+            .iter()
+            .filter(|(_, pending)| pending.client() == Some(client))
+            .map(|(number, _)| *number)
+            .collect();
         for number in gone {
-            self.close_ask(number);
+            self.close_request(number);
         }
     }
 
     /// Repeats the reads that wait for the end of a task.
     pub(crate) fn wake_watchers(&mut self, id: &TaskId) {
-        for number in self.asks.watchers.get(id).cloned().unwrap_or_default() {
+        for number in self.pending_requests.watchers.get(id).cloned().unwrap_or_default() {
             self.send_reads(number);
         }
     }

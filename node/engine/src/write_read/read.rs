@@ -12,7 +12,7 @@
 //! Read repair: where the answers show that a replica lacks facts, the coordinator names it a replica that has them, and it asks there.
 //! The coordinator need not hold the partition, and only replicas of one cohort send each other tasks.
 
-use super::Ask;
+use super::PendingRequest;
 use super::group::COHORTS_MAX;
 use crate::Node;
 use crate::context::signals::Signal;
@@ -81,7 +81,7 @@ pub(crate) enum ReadEnd {
 
 /// A pending read.
 #[derive(Debug)]
-pub struct ReadAsk {
+pub struct PendingRead {
     /// The requester.
     pub reader: Reader,
     /// Task.
@@ -98,7 +98,7 @@ pub struct ReadAsk {
     pub deadline_us: u64,
 }
 
-impl ReadAsk {
+impl PendingRead {
     /// Whether enough replicas answered at one version. Members that may have lost something do not count, though what they know does.
     /// Next members that may have lost something do count: their answer is enough to show that they do not hold the partition alone yet.
     fn has_quorum(&self) -> bool {
@@ -108,7 +108,7 @@ impl ReadAsk {
                     |(replica, known): &(&ReplicaId, &Known)| replica.node == node && known.at == cohort.version;
                 self.answers.iter().find(of_node).map(|(_, known)| known)
             };
-            cohort.members_quorum(|node| at(node).is_some_and(|known| !known.holes))
+            cohort.members_quorum(|node| at(node).is_some_and(|known| !known.incomplete))
                 && cohort.next_quorum(|node| at(node).is_some())
         })
     }
@@ -409,22 +409,22 @@ fn superseded(facts: &Facts) -> BTreeMap<Token, Rejected> {
 
 impl Node {
     pub(crate) fn read(&mut self, client: ClientId, number: u64, id: TaskId, until: Until, timeout_ms: u64) {
-        let ask = self.open_read(Reader::Client(client, number), id, until, timeout_ms);
+        let request_id = self.open_read(Reader::Client(client, number), id, until, timeout_ms);
         if !matches!(until, Until::Now) {
-            self.asks.watchers.entry(id).or_default().insert(ask);
+            self.pending_requests.watchers.entry(id).or_default().insert(request_id);
         }
-        self.send_reads(ask);
+        self.send_reads(request_id);
     }
 
     /// Reads what there is, for a requester other than a client.
     pub(crate) fn read_for(&mut self, reader: Reader, id: TaskId, timeout_ms: u64) {
-        let ask = self.open_read(reader, id, Until::Now, timeout_ms);
-        self.send_reads(ask);
+        let request_id = self.open_read(reader, id, Until::Now, timeout_ms);
+        self.send_reads(request_id);
     }
 
     fn open_read(&mut self, reader: Reader, id: TaskId, until: Until, timeout_ms: u64) -> u64 {
         let cohort = self.cohort_of(self.partition_of(&id));
-        self.asks.open(Ask::Read(ReadAsk {
+        self.pending_requests.open(PendingRequest::Read(PendingRead {
             reader,
             id,
             until,
@@ -437,8 +437,8 @@ impl Node {
     }
 
     /// Asks all replicas (again). Where enough have answered and lost a part of the task, asks only those that have not answered.
-    pub(crate) fn send_reads(&mut self, ask: u64) {
-        let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
+    pub(crate) fn send_reads(&mut self, request_id: u64) {
+        let Some(PendingRequest::Read(read)) = self.pending_requests.get_mut(request_id) else { return };
         read.followed = false;
         let (id, at) = (read.id, read.newest().version);
         let waits = read.lost_until_us.is_some();
@@ -447,16 +447,23 @@ impl Node {
         nodes.retain(|node| !waits || !read.has_answered(*node));
         let partition = self.partition_of(&id);
         for node in nodes {
-            self.outbox.send(node, ReadWrite::Read { ask, partition, at, id });
+            self.outbox.send(node, ReadWrite::Read { request_id, partition, at, id });
         }
-        self.set_ask_timer(ask);
+        self.set_request_timer(request_id);
     }
 
-    pub(crate) fn on_read(&mut self, from: NodeId, ask: u64, (partition, at): (PartitionId, Viewstamp), id: TaskId) {
+    pub(crate) fn on_read(
+        &mut self,
+        from: NodeId,
+        request_id: u64,
+        (partition, at): (PartitionId, Viewstamp),
+        id: TaskId,
+    ) {
         let Some((mut known, wanted)) = self.known(partition, &id) else { return };
-        known.told = self.news_for(partition, at);
+        known.advertised = self.news_for(partition, at);
         let replica = self.partitions[&partition].consensus.me;
-        let message = PeerMessage::ReadWrite(ReadWrite::Known { ask, partition, replica, known: Box::new(known) });
+        let message =
+            PeerMessage::ReadWrite(ReadWrite::Known { request_id, partition, replica, known: Box::new(known) });
         // What a reader sees must not vanish in a power failure.
         self.send_whole(from, message, wanted.into_iter().map(|wanted| (0, wanted)).collect(), true);
     }
@@ -471,8 +478,8 @@ impl Node {
             entry: consensus.claim_entry(id).cloned(),
             viewstamp: consensus.viewstamp,
             at: consensus.cohort.version,
-            told: None,
-            holes: !self.speaks_for(partition),
+            advertised: None,
+            incomplete: !self.speaks_for(partition),
             lost: None,
         };
         Some((known, wanted))
@@ -482,25 +489,28 @@ impl Node {
     pub(crate) fn on_known(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         partition: PartitionId,
         replica: ReplicaId,
         mut known: Known,
     ) -> Option<Seen> {
         let genesis = self.genesis.clone()?;
         known.take_losses();
-        let told = known.told.take().filter(|told| told.cohort.is_sound() && told.cohort.version == known.at);
-        if let Some(told) = &told {
-            self.learn_route(partition, told);
+        let advertised = known
+            .advertised
+            .take()
+            .filter(|advertised| advertised.cohort.is_sound() && advertised.cohort.version == known.at);
+        if let Some(advertised) = &advertised {
+            self.learn_route(partition, advertised);
         }
-        let told = told.map(|told| told.cohort);
+        let advertised = advertised.map(|advertised| advertised.cohort);
         let (now_us, lost_until_us) = (self.now.mono_us, self.after_ms(self.config.request_timeout_ms));
-        let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return None };
+        let Some(PendingRequest::Read(read)) = self.pending_requests.get_mut(request_id) else { return None };
         if partition != ring::partition_of_task(&read.id, genesis.partitions) || replica.node != from {
             return None;
         }
-        let later = told.as_ref().is_some_and(|cohort| cohort.version > read.newest().version);
-        if let Some(cohort) = told {
+        let later = advertised.as_ref().is_some_and(|cohort| cohort.version > read.newest().version);
+        if let Some(cohort) = advertised {
             read.cohorts.insert(cohort.version, cohort);
             if read.cohorts.len() > COHORTS_MAX {
                 read.cohorts.pop_first();
@@ -513,7 +523,7 @@ impl Node {
         read.answers.insert(replica, known);
         if !read.has_quorum() {
             if later {
-                self.send_reads(ask);
+                self.send_reads(request_id);
             }
             return None;
         }
@@ -523,14 +533,14 @@ impl Node {
             return (!read.may_find(&seen, now_us, lost_until_us)).then_some(seen);
         }
         if matches!(until, Until::Ended) && !std::mem::replace(&mut read.followed, true) {
-            self.signals.report(Signal::EndAwaited(ask));
+            self.signals.report(Signal::EndAwaited(request_id));
         }
         None
     }
 
     /// Ends a read with what the replicas know. A client is answered; of another requester the task and the outcome are returned.
-    pub(crate) fn end_read(&mut self, ask: u64, seen: Seen) -> Option<(TaskId, ReadEnd)> {
-        let Some(Ask::Read(read)) = self.close_ask(ask) else { return None };
+    pub(crate) fn end_read(&mut self, request_id: u64, seen: Seen) -> Option<(TaskId, ReadEnd)> {
+        let Some(PendingRequest::Read(read)) = self.close_request(request_id) else { return None };
         let id = read.id;
         let may_be_known = read.gives_dead_letter_up(&seen) && !read.silent().all(|node| self.is_declared_gone(node));
         let end = match read.reader {
@@ -565,15 +575,15 @@ impl Node {
     }
 
     /// Handles the deadline: a read that waits for an end, or for lost parts, ends with what there is. Other reads say what is missing.
-    pub(crate) fn read_deadline(&mut self, ask: u64) -> Option<(TaskId, ReadEnd)> {
-        let Some(Ask::Read(read)) = self.asks.get(ask) else { return None };
+    pub(crate) fn read_deadline(&mut self, request_id: u64) -> Option<(TaskId, ReadEnd)> {
+        let Some(PendingRequest::Read(read)) = self.pending_requests.get(request_id) else { return None };
         let (reader, id) = (read.reader.clone(), read.id);
         let majority = read.has_quorum();
         let seen = combine(read.answers.values().cloned());
         if majority && (matches!(read.until, Until::Ended) || read.is_enough(&seen)) {
-            return self.end_read(ask, seen);
+            return self.end_read(request_id, seen);
         }
-        self.close_ask(ask);
+        self.close_request(request_id);
         let error = if majority {
             Error::new(ErrorCode::Stale, "the log is not that long yet")
         } else {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub type Stamps = Vec<(TaskId, TaskVersion)>;
 
 /// Final outcome of a transaction, for its client.
-pub type Told = Result<Stamps, Box<Refusal>>;
+pub type TransactionOutcome = Result<Stamps, Box<Refusal>>;
 
 /// Committed transaction: it is completed whichever node leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,18 +66,18 @@ impl Ledger {
     }
 
     /// Returns the outcome of a completed or refused transaction.
-    pub fn told(&self, id: &TaskId) -> Option<Told> {
+    pub fn outcome_of(&self, id: &TaskId) -> Option<TransactionOutcome> {
         let made = self.made.get(id).cloned().map(Ok);
         made.or_else(|| self.refused.get(id).cloned().map(Err))
     }
 
-    fn is_told(&self, id: &TaskId) -> bool {
+    fn is_finished(&self, id: &TaskId) -> bool {
         self.made.contains_key(id) || self.refused.contains_key(id)
     }
 
     /// Whether an unknown transaction may have been completed or refused and then evicted.
-    pub fn may_have_told(&self, id: &TaskId) -> bool {
-        self.watermark.is_some_and(|watermark| *id <= watermark) && !self.is_told(id)
+    pub fn may_have_finished(&self, id: &TaskId) -> bool {
+        self.watermark.is_some_and(|watermark| *id <= watermark) && !self.is_finished(id)
     }
 
     /// Whether there is room for another transaction of this size.
@@ -100,7 +100,7 @@ impl Ledger {
 
     /// Records a decision.
     pub fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
-        if self.decided.contains_key(&id) || self.is_told(&id) {
+        if self.decided.contains_key(&id) || self.is_finished(&id) {
             return Err("this transaction was decided before");
         }
         if decided.locked.iter().any(|task| self.is_locked(task)) {
@@ -122,7 +122,7 @@ impl Ledger {
 
     /// Records a refusal. Returns the transaction that is evicted for it.
     pub fn refuse(&mut self, id: TaskId, refusal: &Refusal) -> Result<Option<(TaskId, Box<Refusal>)>, &'static str> {
-        if self.decided.contains_key(&id) || self.is_told(&id) {
+        if self.decided.contains_key(&id) || self.is_finished(&id) {
             return Err("this transaction was decided before");
         }
         self.refused.insert(id, Box::new(refusal.clone()));
@@ -213,9 +213,11 @@ mod tests {
             ledger.decide(id(number), &locking(&[])).unwrap();
             ledger.make(&id(number)).unwrap();
         }
-        assert!(ledger.may_have_told(&id(1)) && ledger.may_have_told(&id(2)) && ledger.told(&id(2)).is_none());
-        assert!(ledger.told(&id(3)).is_some() && !ledger.may_have_told(&id(3)));
-        assert!(!ledger.may_have_told(&id(count + 3)));
+        assert!(
+            ledger.may_have_finished(&id(1)) && ledger.may_have_finished(&id(2)) && ledger.outcome_of(&id(2)).is_none()
+        );
+        assert!(ledger.outcome_of(&id(3)).is_some() && !ledger.may_have_finished(&id(3)));
+        assert!(!ledger.may_have_finished(&id(count + 3)));
     }
 
     #[test]
@@ -233,12 +235,12 @@ mod tests {
         let refusal = |number| Refusal { changes: vec![id(number)], ..Refusal::default() };
         assert!(ledger.refuse(id(10), &refusal(1)).unwrap().is_none());
         assert!(ledger.decide(id(10), &locking(&[])).is_err() && ledger.refuse(id(10), &refusal(2)).is_err());
-        assert_eq!(ledger.told(&id(10)), Some(Err(Box::new(refusal(1)))));
+        assert_eq!(ledger.outcome_of(&id(10)), Some(Err(Box::new(refusal(1)))));
         ledger.decide(id(11), &locking(&[])).unwrap();
         assert!(ledger.refuse(id(11), &refusal(1)).is_err(), "it is decided");
         for number in 0..TRANSACTIONS_DONE_MAX as u64 {
             ledger.refuse(id(number + 20), &refusal(1)).unwrap();
         }
-        assert!(ledger.told(&id(10)).is_none() && ledger.may_have_told(&id(10)));
+        assert!(ledger.outcome_of(&id(10)).is_none() && ledger.may_have_finished(&id(10)));
     }
 }

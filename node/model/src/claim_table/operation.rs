@@ -33,7 +33,7 @@ pub struct SlotQuota {
     /// Epoch of the leader that requested it.
     pub epoch: Epoch,
     /// Number of that leader's request.
-    pub ask: u64,
+    pub request_id: u64,
 }
 
 /// Operation on the table.

@@ -17,14 +17,14 @@ pub(super) fn name_of_silence(silence: Silence) -> Viewstamp {
 
 /// Lease ages in milliseconds: each operation up to one of these viewstamps, in the same epoch, is at least this old.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ages {
+pub struct LeaseAges {
     /// In the order of viewstamps; within an epoch the ages decrease.
     points: Vec<(Viewstamp, u64)>,
 }
 
-impl Ages {
+impl LeaseAges {
     /// Builds the ages from those of single operations, in any order.
-    pub fn new(mut points: Vec<(Viewstamp, u64)>) -> Ages {
+    pub fn new(mut points: Vec<(Viewstamp, u64)>) -> LeaseAges {
         points.sort_unstable();
         let mut kept: Vec<(Viewstamp, u64)> = Vec::new();
         for (at, age_ms) in points.into_iter().rev() {
@@ -37,7 +37,7 @@ impl Ages {
         kept.reverse();
         let points = thinned(kept);
         assert!(points.len() <= AGES_MAX, "ages are described by too many points");
-        Ages { points }
+        LeaseAges { points }
     }
 
     /// The points.
@@ -54,7 +54,7 @@ impl Ages {
     }
 
     /// Whether these ages would make some operation noticeably older than `others` has it.
-    pub fn tells(&self, others: &Ages) -> bool {
+    pub fn tells(&self, others: &LeaseAges) -> bool {
         let news =
             |(at, age_ms): &(Viewstamp, u64)| *age_ms > others.of(*at).unwrap_or(0).saturating_add(TOLD_AGE_MS_MIN);
         self.points.iter().any(news)
@@ -79,7 +79,7 @@ fn thinned(mut points: Vec<(Viewstamp, u64)>) -> Vec<(Viewstamp, u64)> {
 
 /// State of the exchange of ages between a follower and its leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Exchange {
+pub enum AgeExchange {
     /// Nothing was exchanged, as far as this replica knows.
     #[default]
     Unasked,
@@ -96,32 +96,32 @@ pub enum Exchange {
     Answered(Leader),
 }
 
-impl Exchange {
+impl AgeExchange {
     /// Whether to ask this leader now.
     pub fn is_due(self, leader: Leader, now_us: u64) -> bool {
         match self {
-            Exchange::Answered(by) => by != leader,
-            Exchange::Asked { leader: asked, again_us, .. } => asked != leader || now_us >= again_us,
-            Exchange::Unasked => true,
+            AgeExchange::Answered(by) => by != leader,
+            AgeExchange::Asked { leader: asked, again_us, .. } => asked != leader || now_us >= again_us,
+            AgeExchange::Unasked => true,
         }
     }
 
     /// Notes that the leader is being asked now.
-    pub fn asked(self, leader: Leader, now: Now, resend_ms: u64) -> Exchange {
+    pub fn asked(self, leader: Leader, now: Now, resend_ms: u64) -> AgeExchange {
         let pause_ms = match self {
-            Exchange::Asked { leader: asked, pause_ms, .. } if asked == leader => {
+            AgeExchange::Asked { leader: asked, pause_ms, .. } if asked == leader => {
                 (2 * pause_ms).min(ASK_AGES_MS_MAX.max(resend_ms))
             }
             _ => resend_ms,
         };
-        Exchange::Asked { leader, again_us: now.mono_after_ms(pause_ms), pause_ms }
+        AgeExchange::Asked { leader, again_us: now.mono_after_ms(pause_ms), pause_ms }
     }
 
     /// Notes a node's answer. An answer from a node that was not asked since the table was installed is ignored: it is not about
     /// this table.
-    pub fn answered(self, from: NodeId) -> Exchange {
+    pub fn answered(self, from: NodeId) -> AgeExchange {
         match self {
-            Exchange::Asked { leader, .. } if leader.node == from => Exchange::Answered(leader),
+            AgeExchange::Asked { leader, .. } if leader.node == from => AgeExchange::Answered(leader),
             other => other,
         }
     }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_is_before_something_old_is_as_old_and_nothing_follows_for_other_epochs() {
-        let ages = Ages::new(vec![(at(2, 9), 5), (at(2, 4), 70), (at(2, 3), 20), (at(3, 1), 400), (at(1, 8), 1)]);
+        let ages = LeaseAges::new(vec![(at(2, 9), 5), (at(2, 4), 70), (at(2, 3), 20), (at(3, 1), 400), (at(1, 8), 1)]);
         assert_eq!(ages.points(), [(at(1, 8), 1), (at(2, 4), 70), (at(2, 9), 5), (at(3, 1), 400)]);
         let told =
             [at(1, 1), at(1, 8), at(2, 1), at(2, 3), at(2, 4), at(2, 5), at(2, 9), at(3, 0)].map(|at| ages.of(at));
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn of_another_silence_nothing_follows() {
         let silence = |until_ms| name_of_silence(Silence { until_ms, lease_ms: 5 });
-        let ages = Ages::new(vec![(silence(70), 9), (at(1, 1), 4)]);
+        let ages = LeaseAges::new(vec![(silence(70), 9), (at(1, 1), 4)]);
         assert_eq!([70, 69, 71].map(|until_ms| ages.of(silence(until_ms))), [Some(9), None, None]);
         assert_eq!(ages.of(at(1, 1)), Some(4));
     }
@@ -157,21 +157,21 @@ mod tests {
     /// Received ages are untrusted input: no number is too great to be compared.
     #[test]
     fn the_greatest_age_is_no_news_to_who_told_it() {
-        let (own, told) = (Ages::new(vec![(at(1, 1), 5)]), Ages::new(vec![(at(1, 1), u64::MAX)]));
+        let (own, told) = (LeaseAges::new(vec![(at(1, 1), 5)]), LeaseAges::new(vec![(at(1, 1), u64::MAX)]));
         assert!(!own.tells(&told) && told.tells(&own));
     }
 
     #[test]
     fn of_many_ages_few_are_told_none_too_great_and_none_much_too_small() {
         let exact = |length: u64| (at(7, length), 3_600_000 - length);
-        let ages = Ages::new((1..3_000_000).step_by(100).map(exact).chain([(at(6, 5), 9)]).collect());
+        let ages = LeaseAges::new((1..3_000_000).step_by(100).map(exact).chain([(at(6, 5), 9)]).collect());
         assert!(ages.points().len() <= AGES_MAX, "{}", ages.points().len());
         assert_eq!(ages.of(at(6, 5)), Some(9));
         for length in (1..3_000_000).step_by(100) {
             let (told_ms, age_ms) = (ages.of(at(7, length)).unwrap(), exact(length).1);
             assert!(told_ms <= age_ms && age_ms - told_ms <= 3_600_000 / AGES_STEPS + 1, "{told_ms} of {age_ms}");
         }
-        let epochs = Ages::new((1..=2 * AGES_MAX as u64).map(|epoch| (at(epoch, 1), epoch)).collect());
+        let epochs = LeaseAges::new((1..=2 * AGES_MAX as u64).map(|epoch| (at(epoch, 1), epoch)).collect());
         assert_eq!(epochs.points().len(), AGES_MAX);
         assert_eq!(epochs.of(at(2 * AGES_MAX as u64, 1)), Some(2 * AGES_MAX as u64), "the newest are told");
     }

@@ -1,7 +1,7 @@
 //! Local clocks of claims: since when each claim is known, and when it may expire by that.
 
 use super::ConsensusState;
-use super::ages::{Ages, name_of_silence};
+use super::ages::{LeaseAges, name_of_silence};
 use crate::claim_table::entry::{ClaimEntry, ClaimState};
 use crate::config::{Config, mutant};
 use crate::time::Now;
@@ -127,7 +127,7 @@ impl ConsensusState {
     }
 
     /// Returns the ages of the held claims and of the quarantine.
-    pub fn ages(&self, now_us: u64, config: &Config) -> Ages {
+    pub fn ages(&self, now_us: u64, config: &Config) -> LeaseAges {
         let now_us = signed(now_us);
         // An age is capped just above the lease: more makes no difference.
         let age_ms = |since_us: i64, lease_ms: u64| {
@@ -142,11 +142,11 @@ impl ConsensusState {
             let age_ms = age_ms(self.silent_since_us, silence.lease_ms);
             (name_of_silence(silence), age_ms)
         });
-        Ages::new(self.deadlines.iter().filter_map(point).chain(silence).collect())
+        LeaseAges::new(self.deadlines.iter().filter_map(point).chain(silence).collect())
     }
 
     /// Adopts ages from another clock where they exceed the own ones by more than `least_us`. Returns whether any did.
-    pub fn take_ages(&mut self, ages: &Ages, now_us: u64, least_us: u64, config: &Config) -> bool {
+    pub fn take_ages(&mut self, ages: &LeaseAges, now_us: u64, least_us: u64, config: &Config) -> bool {
         let now_us = signed(now_us);
         let told = |at: Viewstamp, since_us: i64| {
             let told_us = now_us.saturating_sub(signed(ages.of(at)?.saturating_mul(1_000)));

@@ -14,10 +14,10 @@ pub struct Progress {
     /// Match index: highest operation of this epoch that the follower has on disk; `None` before it has the installation.
     pub matched: Option<u64>,
     /// Commit-ack index: highest operation that the follower acknowledged with a whole table. Only such acks count for commits.
-    pub holds: Option<u64>,
+    pub commit_ack_index: Option<u64>,
     /// Grant-ack index: highest operation that the follower acknowledged while its facts were complete. Only such acks count for
     /// grants, because only they would have flagged ended tasks.
-    pub heeds: Option<u64>,
+    pub grant_ack_index: Option<u64>,
     /// Highest operation sent.
     pub sent: u64,
     /// Viewstamp of the follower's table in its last message.
@@ -49,7 +49,7 @@ pub struct Changing {
     /// How long a leader that is an exile itself goes on leading.
     pub leave_us: Option<u64>,
     /// The observers know that the cohort is committed.
-    pub told: bool,
+    pub announced: bool,
 }
 
 /// Volatile state of a leader.
@@ -73,8 +73,8 @@ pub struct Leading {
     pub granted: u64,
     /// Highest operation up to which grants may be reported to brokers: a quorum of replicas with complete facts has acknowledged
     /// them. The leader sends this index to followers instead of the commit index, because they flag ended tasks above it. The
-    /// two are equal unless a replica has holes.
-    pub heeded: u64,
+    /// two are equal unless a replica has incomplete facts.
+    pub grant_index: u64,
     /// Continuations that wait for operations to commit, by the operation's number.
     pub waiting: VecDeque<(u64, Waiting)>,
     /// Grants of ended tasks whose endings are still on their way here.
@@ -125,13 +125,13 @@ impl Leading {
 
     /// Takes out continuations that are ready at commit index `commit`. Grants also wait for the grant-ack index.
     pub fn take_ready(&mut self, commit: u64) -> Vec<(u64, Waiting)> {
-        assert!(self.heeded <= commit, "more grants may be told than are committed");
+        assert!(self.grant_index <= commit, "more grants may be told than are committed");
         let committed = self.waiting.partition_point(|(number, _)| *number <= commit);
         let early: Vec<(u64, Waiting)> = self.waiting.drain(..committed).collect();
-        let heeded = self.heeded;
+        let grant_index = self.grant_index;
         let grant = |waiting: &Waiting| matches!(waiting, Waiting::Grant { .. });
         let (ready, left): (Vec<_>, Vec<_>) =
-            early.into_iter().partition(|(number, waiting)| *number <= heeded || !grant(waiting));
+            early.into_iter().partition(|(number, waiting)| *number <= grant_index || !grant(waiting));
         for entry in left.into_iter().rev() {
             self.waiting.push_front(entry);
         }

@@ -89,7 +89,7 @@ pub type Name = (PartitionId, QueueName, NonZeroU64);
 #[derive(Debug)]
 pub struct Giving {
     pub to: NodeId,
-    pub ask: u64,
+    pub request_id: u64,
     pub queue: QueueName,
     pub count: u64,
 }
@@ -107,6 +107,6 @@ pub struct SlotQuotaChange {
 #[derive(Debug)]
 pub struct Asked {
     pub node: NodeId,
-    pub ask: u64,
+    pub request_id: u64,
     pub response: Response,
 }

@@ -1,7 +1,7 @@
 //! Comparison of replicas, and repair of what they lack.
 
 use super::kinds::{Check, Class, Properties, of};
-use super::{Items, LogWord};
+use super::{Items, LogPosition};
 use crate::viewstamp::Viewstamp;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use serde::{Deserialize, Serialize};
@@ -78,14 +78,14 @@ impl Step {
 /// Comparison of replicas, and repair of what they lack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AntiEntropy {
-    /// Roots of partitions that changed since both last agreed. With a number: some of the sender's have holes.
+    /// Roots of partitions that changed since both last agreed. With a number: some of the sender's have incomplete facts.
     #[serde(rename = "xr")]
     Roots {
         roots: Vec<(PartitionId, u128)>,
         #[serde(default, skip_serializing_if = "is_zero")]
         round: u64,
     },
-    /// Which of them are equal here, and which are not. If the question has a number, the equal ones are only those without holes
+    /// Which of them are equal here, and which are not. If the question has a number, the equal ones are only those with complete facts
     /// here.
     #[serde(rename = "xd")]
     RootsAnswer {
@@ -149,7 +149,7 @@ impl AntiEntropy {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, _word: LogWord) {
+    pub(super) fn set_log(&mut self, _word: LogPosition) {
         match self {
             AntiEntropy::Roots { .. }
             | AntiEntropy::RootsAnswer { .. }

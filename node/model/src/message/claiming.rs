@@ -1,6 +1,6 @@
 //! Claims: where work is, grants, and what becomes of them.
 
-use super::LogWord;
+use super::LogPosition;
 use super::kinds::{Check, Class, Properties, of};
 use crate::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{Claim, ClaimId, Granted, PartitionId, QueueName, TaskId, Token};
@@ -31,21 +31,21 @@ pub enum Claiming {
     Led { partition: PartitionId, epoch: Epoch, leads: bool },
     /// Asks for the certain heads of these queues: the receiver asks its cohorts before it answers.
     #[serde(rename = "pr")]
-    Probe { ask: u64, queues: Vec<QueueName> },
+    Probe { request_id: u64, queues: Vec<QueueName> },
     /// Answer to `Probe`: heads in the order of the queues, and the partitions that the answer covers.
     #[serde(rename = "pb")]
-    Probed { ask: u64, heads: Vec<Option<Head>>, covered: Vec<PartitionId> },
+    Probed { request_id: u64, heads: Vec<Option<Head>>, covered: Vec<PartitionId> },
     /// Asks a cohort what is ready in the partitions that the sender leads.
     #[serde(rename = "pl")]
-    Pull { ask: u64, queues: Vec<QueueName> },
+    Pull { request_id: u64, queues: Vec<QueueName> },
     /// Answer to `Pull`.
     #[serde(rename = "pd")]
-    Pulled { ask: u64, partitions: Vec<PartitionId>, ready: Vec<TaskId>, more: bool },
+    Pulled { request_id: u64, partitions: Vec<PartitionId>, ready: Vec<TaskId>, more: bool },
     /// Asks for grants of tasks to a worker. With `recall`: only those that this call was granted before. With `max` 0 as well:
     /// this question is given up, and its grants go back.
     #[serde(rename = "gr")]
     GrantAsk {
-        ask: u64,
+        request_id: u64,
         claim: Box<Claim>,
         max: u32,
         recall: bool,
@@ -57,7 +57,7 @@ pub enum Claiming {
     /// may be given back; one that was found again may have reached a client already.
     #[serde(rename = "gd")]
     GrantAnswer {
-        ask: u64,
+        request_id: u64,
         claim: ClaimId,
         tasks: Vec<(Granted, Option<Viewstamp>)>,
         heads: Vec<Option<Head>>,
@@ -102,11 +102,11 @@ impl Claiming {
             Claiming::Probed { .. } => of("probed", Class::Urgent, None, Check::Nothing),
             Claiming::Pull { .. } => of("pull", Class::Urgent, None, Check::Nothing),
             Claiming::Pulled { .. } => of("pulled", Class::Urgent, None, Check::Nothing),
-            Claiming::GrantAsk { ask, max, recall, .. } => of(
+            Claiming::GrantAsk { request_id, max, recall, .. } => of(
                 "grant_ask",
                 Class::Urgent,
                 None,
-                if !recall || *max > 0 { Check::Process(*ask) } else { Check::Nothing },
+                if !recall || *max > 0 { Check::Process(*request_id) } else { Check::Nothing },
             ),
             Claiming::GrantAnswer { .. } => of("grant_answer", Class::Urgent, None, Check::Nothing),
             Claiming::Return { .. } => of("return", Class::Urgent, None, Check::Nothing),
@@ -119,7 +119,7 @@ impl Claiming {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, _word: LogWord) {
+    pub(super) fn set_log(&mut self, _word: LogPosition) {
         match self {
             Claiming::Wake { .. }
             | Claiming::Led { .. }

@@ -1,6 +1,6 @@
 //! Elections of a partition's leader, and transfers of leadership.
 
-use super::LogWord;
+use super::LogPosition;
 use super::kinds::{Check, Class, Properties, of};
 use crate::claim_table::table::ClaimTable;
 use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
@@ -32,7 +32,7 @@ pub enum Election {
         granted: bool,
         promised: Epoch,
         viewstamp: Viewstamp,
-        log: LogWord,
+        log: LogPosition,
     },
     /// Asks for the receiver's table. Neither a vote nor an acknowledgement.
     #[serde(rename = "fe")]
@@ -65,9 +65,9 @@ impl Election {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, word: LogWord) {
+    pub(super) fn set_log(&mut self, log_position: LogPosition) {
         match self {
-            Election::VoteAnswer { log, .. } => *log = word,
+            Election::VoteAnswer { log, .. } => *log = log_position,
             Election::PreVote { .. }
             | Election::PreVoteAnswer { .. }
             | Election::Vote { .. }

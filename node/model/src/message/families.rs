@@ -24,9 +24,9 @@ macro_rules! families {
             }
 
             /// Fills in the sender's durable log position, once everything the message depends on is durable.
-            pub fn set_log(&mut self, word: LogWord) {
+            pub fn set_log(&mut self, log_position: LogPosition) {
                 match self {
-                    $(PeerMessage::$family(message) => message.set_log(word),)+
+                    $(PeerMessage::$family(message) => message.set_log(log_position),)+
                 }
             }
 

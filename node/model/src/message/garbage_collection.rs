@@ -1,6 +1,6 @@
 //! Archiving and forgetting of ended tasks.
 
-use super::LogWord;
+use super::LogPosition;
 use super::kinds::{Check, Class, Properties, of};
 use crate::task::{Digest, Tombstone};
 use crate::viewstamp::{Epoch, ReplicaId};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 /// Archiving and forgetting of ended tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GarbageCollection {
-    /// The receiver sent these tasks, and may have holes; the sender has forgotten them, as everything up to `forgets`.
+    /// The receiver sent these tasks, and may have incomplete facts; the sender has forgotten them, as everything up to `forgets`.
     #[serde(rename = "xg")]
     Gone { partition: PartitionId, forgets: u64, ids: Vec<TaskId> },
     /// Asks of which of these tasks, about to be archived, the receiver has exactly these facts.
     #[serde(rename = "fc")]
     Compare { partition: PartitionId, epoch: Epoch, number: u64, items: Vec<(TaskId, Digest)> },
-    /// Answer to `Compare`. A replica with holes names no task.
+    /// Answer to `Compare`. A replica with incomplete facts names no task.
     #[serde(rename = "fs")]
     Compared { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId, same: Vec<TaskId> },
     /// Replaces tasks by these tombstones. With a number: asks the receiver to report to the sender, a leader, once it has all of
@@ -26,7 +26,7 @@ pub enum GarbageCollection {
     Tombs { partition: PartitionId, epoch: Epoch, number: u64, items: Arc<Vec<(TaskId, Tombstone)>> },
     /// Answer to `Tombs`: all of them are on disk.
     #[serde(rename = "fb")]
-    Buried { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId, log: LogWord },
+    Buried { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId, log: LogPosition },
     /// Asks for an answer from nodes that know no completion which brings tasks into this partition with ids within these bounds.
     #[serde(rename = "fo")]
     Outboxes { partition: PartitionId, epoch: Epoch, number: u64, above: Option<TaskId>, up_to: TaskId },
@@ -38,7 +38,7 @@ pub enum GarbageCollection {
     Forget { partition: PartitionId, epoch: Epoch, count: u64 },
     /// Answer to `Forget`: they are forgotten, on disk.
     #[serde(rename = "fd")]
-    Forgot { partition: PartitionId, epoch: Epoch, count: u64, replica: ReplicaId, log: LogWord },
+    Forgot { partition: PartitionId, epoch: Epoch, count: u64, replica: ReplicaId, log: LogPosition },
 }
 
 impl GarbageCollection {
@@ -72,9 +72,9 @@ impl GarbageCollection {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, word: LogWord) {
+    pub(super) fn set_log(&mut self, log_position: LogPosition) {
         match self {
-            GarbageCollection::Buried { log, .. } | GarbageCollection::Forgot { log, .. } => *log = word,
+            GarbageCollection::Buried { log, .. } | GarbageCollection::Forgot { log, .. } => *log = log_position,
             GarbageCollection::Gone { .. }
             | GarbageCollection::Compare { .. }
             | GarbageCollection::Compared { .. }

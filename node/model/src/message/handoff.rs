@@ -1,7 +1,7 @@
 //! Hinted handoff: facts kept for a replica while it was away.
 
 use super::kinds::{Check, Class, Properties, of};
-use super::{Items, LogWord, Outcome};
+use super::{Items, LogPosition, Outcome};
 use crate::viewstamp::Viewstamp;
 use norn_wire::PartitionId;
 use serde::{Deserialize, Serialize};
@@ -27,10 +27,10 @@ pub enum Handoff {
         outcomes: Vec<Outcome>,
         boot: u64,
         at: Viewstamp,
-        log: LogWord,
+        log: LogPosition,
         /// As in [`super::Known`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        holes: bool,
+        incomplete: bool,
     },
 }
 
@@ -46,9 +46,9 @@ impl Handoff {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, word: LogWord) {
+    pub(super) fn set_log(&mut self, log_position: LogPosition) {
         match self {
-            Handoff::Hinted { log, .. } => *log = word,
+            Handoff::Hinted { log, .. } => *log = log_position,
             Handoff::Hint { .. } => {}
         }
     }

@@ -34,10 +34,10 @@ pub struct Heartbeat {
     pub standing: Standing,
     /// The sender lost records before this incarnation, or has not recovered since: its earlier statements do not count any more.
     #[serde(default)]
-    pub holes: bool,
+    pub incomplete: bool,
     /// Status of the sender's disk.
     #[serde(default)]
-    pub disk: DiskWord,
+    pub disk: DiskStatus,
     /// Drawn by the sender at its start. This field and some that follow have no default: an absent value would state that a log is a
     /// stale image.
     pub start: u64,
@@ -59,7 +59,7 @@ pub struct Heartbeat {
 
 /// Disk status of a heartbeat's sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct DiskWord {
+pub struct DiskStatus {
     /// Latency of its recent syncs, in microseconds; 0 if there were none.
     pub sync_us: u64,
     /// Whether the disk is so much slower than those of others that the others should lead.

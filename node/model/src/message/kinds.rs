@@ -1,6 +1,6 @@
 //! Properties of messages: stream, name, partition, and what a receiver checks before it handles one.
 
-use super::{LogWord, PeerMessage};
+use super::{LogPosition, PeerMessage};
 use norn_wire::PartitionId;
 
 /// The stream of a message. Streams are separate so that bulk never delays claims.
@@ -36,7 +36,7 @@ pub struct Properties {
     /// What its receiver checks.
     pub check: Check,
     /// The sender's durable log position, if the message depends on it.
-    pub log: Option<LogWord>,
+    pub log: Option<LogPosition>,
 }
 
 /// Properties of a message that does not depend on its sender's log.
@@ -46,7 +46,7 @@ pub(super) fn of(name: &'static str, class: Class, partition: Option<PartitionId
 
 impl Properties {
     /// The message depends on this position in its sender's log.
-    pub(super) fn with_log(self, log: LogWord) -> Properties {
+    pub(super) fn with_log(self, log: LogPosition) -> Properties {
         Properties { log: Some(log), ..self }
     }
 }
@@ -68,8 +68,8 @@ impl PeerMessage {
     }
 
     /// The sender's durable log position, if the message depends on it.
-    pub fn log(&self) -> Option<LogWord> {
-        self.properties().log.filter(|word| word.boot > 0)
+    pub fn log(&self) -> Option<LogPosition> {
+        self.properties().log.filter(|log_position| log_position.boot > 0)
     }
 
     /// The partition in which the receiver's replica is asked for a promise, or for a statement that it knows all it should.
@@ -83,7 +83,7 @@ impl PeerMessage {
     /// back stay valid then.
     pub fn takes(&self) -> Option<u64> {
         match self.properties().check {
-            Check::Process(ask) => Some(ask),
+            Check::Process(request_id) => Some(request_id),
             Check::Nothing | Check::Promise => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Answer of a replica to the coordinator of a read.
 
 use crate::claim_table::table::ClaimEntry;
-use crate::cohort::Told;
+use crate::cohort::AdvertisedCohort;
 use crate::task::{LostBytes, Task};
 use crate::viewstamp::Viewstamp;
 use crdts::CvRDT;
@@ -22,12 +22,12 @@ pub struct Known {
     pub at: Viewstamp,
     /// The replica's cohort, where the question had another version.
     #[serde(default)]
-    pub told: Option<Box<Told>>,
+    pub advertised: Option<Box<AdvertisedCohort>>,
     /// Whether the replica may have lost something: what it states is true, what it does not state proves nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub holes: bool,
-    /// Set if its log cannot load a part of the task. Fields are encoded by position, so `holes`, which must not be left out before this
-    /// one, is set in the message.
+    pub incomplete: bool,
+    /// Set if its log cannot load a part of the task. Fields are encoded by position, so `incomplete`, which must not be left out before
+    /// this one, is set in the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Box<Lost>>,
 }
@@ -35,8 +35,8 @@ pub struct Known {
 /// What a replica still knows of lost parts of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
-    /// Whether the replica has holes.
-    pub holes: bool,
+    /// Whether the replica has incomplete facts.
+    pub incomplete: bool,
     /// The spec without payload, headers and key, if these are lost.
     pub spec: Option<Arc<Spec>>,
     /// Completions whose results are lost, and lost log entries, without the bytes.
@@ -49,14 +49,14 @@ impl Known {
     /// Moves what could not be loaded to `lost`, with the rest of the spec where the payload is lost.
     pub fn lose(&mut self, spec: Option<Arc<Spec>>) {
         let (facts, bytes) = self.task.take_gaps();
-        let holes = std::mem::replace(&mut self.holes, true);
-        self.lost = Some(Box::new(Lost { holes, spec, facts, bytes }));
+        let incomplete = std::mem::replace(&mut self.incomplete, true);
+        self.lost = Some(Box::new(Lost { incomplete, spec, facts, bytes }));
     }
 
     /// Merges the lost parts back into the task at the reader, marked as lost.
     pub fn take_losses(&mut self) {
         let Some(lost) = &mut self.lost else { return };
-        self.holes = lost.holes;
+        self.incomplete = lost.incomplete;
         let mut facts = std::mem::take(&mut lost.facts);
         facts.mark_lost(&std::mem::take(&mut lost.bytes));
         self.task.merge(facts);
@@ -80,16 +80,16 @@ mod tests {
         let completed = Completed { sequence: Some(1), result: Some(vec![7; 1_000].into()), at_ms: 5, children: None };
         let mut whole = Task::from_seal(TOKEN, completed);
         whole.merge(Task::from_update(TOKEN, 0, vec![8; 1_000]));
-        for holes in [false, true] {
+        for incomplete in [false, true] {
             let mut task = whole.clone();
             let result = whole.blobs().last().map(|(slot, blob)| (slot, blob.hash(), blob.len() as u32));
             task.mark_lost(&[result.expect("there is one")]);
             let (viewstamp, at) = (Viewstamp::default(), Viewstamp::default());
-            let mut known = Known { task, entry: None, viewstamp, at, told: None, holes, lost: None };
+            let mut known = Known { task, entry: None, viewstamp, at, advertised: None, incomplete, lost: None };
             known.lose(None);
             let replica = ReplicaId { node: NodeId(1), incarnation: 1 };
             let message = PeerMessage::ReadWrite(ReadWrite::Known {
-                ask: 1,
+                request_id: 1,
                 partition: PartitionId(0),
                 replica,
                 known: Box::new(known),
@@ -103,7 +103,7 @@ mod tests {
             };
             assert_eq!(known.task.ended(), None, "nothing but what can be told");
             known.take_losses();
-            assert_eq!((&known.task, known.holes), (&whole, holes));
+            assert_eq!((&known.task, known.incomplete), (&whole, incomplete));
             let away: Vec<bool> = known.task.blobs().map(|(_, blob)| blob.here().is_none()).collect();
             assert_eq!(away, [false, true]);
             let mut seen = known.task.clone();

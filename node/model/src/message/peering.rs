@@ -1,8 +1,8 @@
 //! Heartbeats, the list of members, and who has which partition.
 
 use super::kinds::{Check, Class, Properties, of};
-use super::{Heartbeat, LogWord};
-use crate::cohort::Told;
+use super::{Heartbeat, LogPosition};
+use crate::cohort::AdvertisedCohort;
 use norn_wire::PartitionId;
 use norn_wire::membership::Roster;
 use serde::{Deserialize, Serialize};
@@ -22,18 +22,15 @@ pub enum Peering {
     RouteAsk { partitions: Vec<PartitionId> },
     /// Cohort of a partition, as far as the sender knows.
     #[serde(rename = "ro")]
-    Route { partition: PartitionId, told: Box<Told> },
+    Route { partition: PartitionId, advertised: Box<AdvertisedCohort> },
 }
 
 impl Peering {
     /// What each message says of itself.
     pub(super) fn properties(&self) -> Properties {
         match self {
-            Peering::Heartbeat(heartbeat) => of("heartbeat", Class::Urgent, None, Check::Nothing).with_log(LogWord {
-                boot: heartbeat.boot,
-                durable: heartbeat.durable,
-                start: heartbeat.start,
-            }),
+            Peering::Heartbeat(heartbeat) => of("heartbeat", Class::Urgent, None, Check::Nothing)
+                .with_log(LogPosition { boot: heartbeat.boot, durable: heartbeat.durable, start: heartbeat.start }),
             Peering::Roster { .. } => of("roster", Class::Bulk, None, Check::Nothing),
             Peering::RouteAsk { .. } => of("route_ask", Class::Urgent, None, Check::Nothing),
             Peering::Route { partition, .. } => of("route", Class::Urgent, Some(*partition), Check::Nothing),
@@ -41,7 +38,7 @@ impl Peering {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, _word: LogWord) {
+    pub(super) fn set_log(&mut self, _word: LogPosition) {
         match self {
             Peering::Heartbeat(_) | Peering::Roster { .. } | Peering::RouteAsk { .. } | Peering::Route { .. } => {}
         }

@@ -1,7 +1,7 @@
 //! Counts, lists and watches over the partitions of many nodes.
 
 use super::kinds::{Check, Class, Properties, of};
-use super::{Known, LogWord};
+use super::{Known, LogPosition};
 use crate::viewstamp::Viewstamp;
 use norn_wire::{PartitionId, QueueName, Subject, TaskId, WatchEvent};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub struct WatchAt {
 
 /// Change feed of a node: what has become of tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WatchTold {
+pub struct WatchFeed {
     /// Position up to which the events are complete.
     pub at: WatchAt,
     /// Whether the events are complete from the position in the question. Otherwise nothing before `at` is included.
@@ -61,14 +61,14 @@ pub struct WatchTold {
 pub enum Query {
     /// Asks for counts of the receiver's partitions.
     #[serde(rename = "cq")]
-    CountAsk { ask: u64, queue: Option<QueueName> },
+    CountAsk { request_id: u64, queue: Option<QueueName> },
     /// Answer to `CountAsk`.
     #[serde(rename = "ca")]
-    CountAnswer { ask: u64, partitions: Vec<PartitionCounts> },
+    CountAnswer { request_id: u64, partitions: Vec<PartitionCounts> },
     /// Asks for tasks of the receiver's partitions (or of one partition) after an id, in order.
     #[serde(rename = "lq")]
     ListAsk {
-        ask: u64,
+        request_id: u64,
         partition: Option<PartitionId>,
         queue: Option<QueueName>,
         after: Option<TaskId>,
@@ -77,14 +77,19 @@ pub enum Query {
     },
     /// Answer to `ListAsk`: all tasks up to `end`, or to the end of all where that is absent.
     #[serde(rename = "la")]
-    ListAnswer { ask: u64, partitions: Vec<(PartitionId, Viewstamp)>, tasks: Vec<(TaskId, Known)>, end: Option<TaskId> },
+    ListAnswer {
+        request_id: u64,
+        partitions: Vec<(PartitionId, Viewstamp)>,
+        tasks: Vec<(TaskId, Known)>,
+        end: Option<TaskId>,
+    },
     /// Asks, for a watching client, for events of `subject` behind position `at`, and for the hash-tree roots of the partitions
     /// in `compare`.
     #[serde(rename = "wt")]
-    Watch { ask: u64, subject: Subject, at: Option<WatchAt>, compare: Vec<PartitionId> },
+    Watch { request_id: u64, subject: Subject, at: Option<WatchAt>, compare: Vec<PartitionId> },
     /// Answer to `Watch`, with the position that it named; `told` is absent if too much is watched already.
     #[serde(rename = "wd")]
-    Watched { ask: u64, at: Option<WatchAt>, told: Option<Box<WatchTold>> },
+    Watched { request_id: u64, at: Option<WatchAt>, feed: Option<Box<WatchFeed>> },
     /// Notice: there are new events for such a watch.
     #[serde(rename = "wv")]
     WatchNews { subject: Subject },
@@ -105,7 +110,7 @@ impl Query {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, _word: LogWord) {
+    pub(super) fn set_log(&mut self, _word: LogPosition) {
         match self {
             Query::CountAsk { .. }
             | Query::CountAnswer { .. }

@@ -1,8 +1,8 @@
 //! Writes to replicas, and reads of them.
 
 use super::kinds::{Check, Class, Properties, of};
-use super::{Items, Known, LogWord};
-use crate::cohort::Told;
+use super::{Items, Known, LogPosition};
+use crate::cohort::AdvertisedCohort;
 use crate::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::{PartitionId, TaskId};
 use serde::{Deserialize, Serialize};
@@ -41,11 +41,11 @@ pub enum Outcome {
 pub enum ReadWrite {
     /// Stores these facts. `at`, here and elsewhere: the version of the cohort that the sender knows.
     #[serde(rename = "wr")]
-    Write { ask: u64, partition: PartitionId, at: Viewstamp, items: Items },
+    Write { request_id: u64, partition: PartitionId, at: Viewstamp, items: Items },
     /// Outcomes of a write, item by item, on disk. Refusals never count.
     #[serde(rename = "wn")]
     Written {
-        ask: u64,
+        request_id: u64,
         partition: PartitionId,
         replica: ReplicaId,
         outcomes: Vec<Outcome>,
@@ -53,21 +53,21 @@ pub enum ReadWrite {
         boot: u64,
         at: Viewstamp,
         /// The sender's cohort, if the question had another version.
-        told: Option<Box<Told>>,
-        log: LogWord,
+        advertised: Option<Box<AdvertisedCohort>>,
+        log: LogPosition,
         /// As in [`Known`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        holes: bool,
+        incomplete: bool,
     },
     /// From a node to itself: outcomes of a hinted handoff of a write's facts for the members of a partition, item by item.
     #[serde(rename = "ke")]
-    Kept { ask: u64, partition: PartitionId, outcomes: Vec<Outcome> },
+    Kept { request_id: u64, partition: PartitionId, outcomes: Vec<Outcome> },
     /// Asks for the facts of a task.
     #[serde(rename = "rd")]
-    Read { ask: u64, partition: PartitionId, at: Viewstamp, id: TaskId },
+    Read { request_id: u64, partition: PartitionId, at: Viewstamp, id: TaskId },
     /// Answer to `Read`.
     #[serde(rename = "rn")]
-    Known { ask: u64, partition: PartitionId, replica: ReplicaId, known: Box<Known> },
+    Known { request_id: u64, partition: PartitionId, replica: ReplicaId, known: Box<Known> },
 }
 
 impl ReadWrite {
@@ -85,9 +85,9 @@ impl ReadWrite {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, word: LogWord) {
+    pub(super) fn set_log(&mut self, log_position: LogPosition) {
         match self {
-            ReadWrite::Written { log, .. } => *log = word,
+            ReadWrite::Written { log, .. } => *log = log_position,
             ReadWrite::Write { .. } | ReadWrite::Kept { .. } | ReadWrite::Read { .. } | ReadWrite::Known { .. } => {}
         }
     }

@@ -1,8 +1,8 @@
 //! Changes of the members of a partition.
 
-use super::LogWord;
+use super::LogPosition;
 use super::kinds::{Check, Class, Properties, of};
-use crate::cohort::{Seat, Told};
+use crate::cohort::{AdvertisedCohort, Seat};
 use crate::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::{NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,19 @@ pub enum Reconfiguration {
     /// Progress of a next member or an exile at version `at` of the cohort: how many facts it has. `ready`: a next member has all
     /// facts that it should have, or an exile has none that members lack.
     #[serde(rename = "ry")]
-    Ready { partition: PartitionId, replica: ReplicaId, at: Viewstamp, ready: bool, facts: u64, log: LogWord },
+    Ready { partition: PartitionId, replica: ReplicaId, at: Viewstamp, ready: bool, facts: u64, log: LogPosition },
     /// The cohort of this version, in which the receiver is an exile, is committed.
     #[serde(rename = "di")]
     Dismiss { partition: PartitionId, at: Viewstamp },
     /// From the leader of an epoch: the receiver has no part in this cohort, which is committed.
     #[serde(rename = "ou")]
-    Outside { partition: PartitionId, told: Box<Told> },
+    Outside { partition: PartitionId, advertised: Box<AdvertisedCohort> },
     /// Missing-table notice: the sender holds nothing of this partition.
     #[serde(rename = "uh")]
     Unheld { partition: PartitionId, replica: ReplicaId },
     /// The sender was removed without draining and may hold unreplicated facts: asks to be re-admitted as a draining replica.
     #[serde(rename = "sy")]
-    Stray { partition: PartitionId, seat: Seat },
+    Undrained { partition: PartitionId, seat: Seat },
     /// Sets the target members of a partition that the receiver leads.
     #[serde(rename = "ar")]
     Arrange { partition: PartitionId, nodes: Vec<NodeId> },
@@ -45,7 +45,9 @@ impl Reconfiguration {
                 of("outside", Class::Urgent, Some(*partition), Check::Nothing)
             }
             Reconfiguration::Unheld { partition, .. } => of("unheld", Class::Urgent, Some(*partition), Check::Nothing),
-            Reconfiguration::Stray { partition, .. } => of("stray", Class::Urgent, Some(*partition), Check::Nothing),
+            Reconfiguration::Undrained { partition, .. } => {
+                of("stray", Class::Urgent, Some(*partition), Check::Nothing)
+            }
             Reconfiguration::Arrange { partition, .. } => {
                 of("arrange", Class::Urgent, Some(*partition), Check::Nothing)
             }
@@ -53,13 +55,13 @@ impl Reconfiguration {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, word: LogWord) {
+    pub(super) fn set_log(&mut self, log_position: LogPosition) {
         match self {
-            Reconfiguration::Ready { log, .. } => *log = word,
+            Reconfiguration::Ready { log, .. } => *log = log_position,
             Reconfiguration::Dismiss { .. }
             | Reconfiguration::Outside { .. }
             | Reconfiguration::Unheld { .. }
-            | Reconfiguration::Stray { .. }
+            | Reconfiguration::Undrained { .. }
             | Reconfiguration::Arrange { .. } => {}
         }
     }

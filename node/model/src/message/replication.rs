@@ -1,11 +1,11 @@
 //! Replication of the claim table from a leader to its followers.
 
-use super::LogWord;
+use super::LogPosition;
 use super::kinds::{Check, Class, Properties, of};
 use crate::claim_table::table::{ClaimTable, Op};
+use crate::data_loss::DataLoss;
 use crate::replica::DoneFlag;
 use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
-use crate::wound::Wound;
 use norn_wire::{PartitionId, TaskId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -47,10 +47,10 @@ pub enum Replication {
         done: Vec<DoneFlag>,
         /// Granted tasks whose spec is missing here.
         missing: Vec<TaskId>,
-        log: LogWord,
+        log: LogPosition,
         /// What may be missing here; the acknowledgement does not count for that.
-        #[serde(default, skip_serializing_if = "Wound::is_whole")]
-        wound: Wound,
+        #[serde(default, skip_serializing_if = "DataLoss::is_whole")]
+        data_loss: DataLoss,
     },
     /// Cannot follow: a higher promise, another installation, or a gap. Also reports a viewstamp to the leader unasked.
     #[serde(rename = "na")]
@@ -59,13 +59,13 @@ pub enum Replication {
     /// ago. A follower asks, and the leader answers with what is older by its own count. Without `asks` it is an answer: the
     /// question has arrived. A leader that sends its own news unasked sets `asks` as well; only leaders answer.
     #[serde(rename = "ag")]
-    Ages { partition: PartitionId, asks: bool, ages: Vec<(Viewstamp, u64)> },
+    LeaseAges { partition: PartitionId, asks: bool, ages: Vec<(Viewstamp, u64)> },
     /// Recovery of a table that has lost something and is at `viewstamp`: asks the leader for its target.
     #[serde(rename = "rj")]
-    Rejoin { partition: PartitionId, ask: u64, viewstamp: Viewstamp },
+    Rejoin { partition: PartitionId, request_id: u64, viewstamp: Viewstamp },
     /// Answer to `Rejoin`, from a leader only: viewstamp of its table.
     #[serde(rename = "ra")]
-    Rejoined { partition: PartitionId, ask: u64, viewstamp: Viewstamp },
+    Rejoined { partition: PartitionId, request_id: u64, viewstamp: Viewstamp },
 }
 
 impl Replication {
@@ -79,21 +79,21 @@ impl Replication {
                 of("ack", Class::Urgent, Some(*partition), Check::Nothing).with_log(*log)
             }
             Replication::Nack { partition, .. } => of("nack", Class::Urgent, Some(*partition), Check::Nothing),
-            Replication::Ages { partition, .. } => of("ages", Class::Bulk, Some(*partition), Check::Nothing),
+            Replication::LeaseAges { partition, .. } => of("ages", Class::Bulk, Some(*partition), Check::Nothing),
             Replication::Rejoin { partition, .. } => of("rejoin", Class::Urgent, Some(*partition), Check::Nothing),
             Replication::Rejoined { partition, .. } => of("rejoined", Class::Urgent, Some(*partition), Check::Nothing),
         }
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, word: LogWord) {
+    pub(super) fn set_log(&mut self, log_position: LogPosition) {
         match self {
-            Replication::Ack { log, .. } => *log = word,
+            Replication::Ack { log, .. } => *log = log_position,
             Replication::Install { .. }
             | Replication::Snapshot { .. }
             | Replication::Ops { .. }
             | Replication::Nack { .. }
-            | Replication::Ages { .. }
+            | Replication::LeaseAges { .. }
             | Replication::Rejoin { .. }
             | Replication::Rejoined { .. } => {}
         }

@@ -1,6 +1,6 @@
 //! Dependencies, groups and unique keys of tasks.
 
-use super::LogWord;
+use super::LogPosition;
 use super::kinds::{Check, Class, Properties, of};
 use crate::task::Settled;
 use crate::viewstamp::{Epoch, ReplicaId};
@@ -29,11 +29,18 @@ pub enum Workflow {
     MemberFailed { member: MemberOf, how: Settled },
     /// Asks which tasks with this key the receiver knows as not ended, and which of `ids` it knows as ended.
     #[serde(rename = "ka")]
-    KeyAsk { ask: u64, partition: PartitionId, epoch: Epoch, queue: QueueName, key: NonZeroU64, ids: Vec<TaskId> },
-    /// Answer to `KeyAsk`, with the first of the open ones. Replicas with holes do not answer, nor those whose table is not of
+    KeyAsk {
+        request_id: u64,
+        partition: PartitionId,
+        epoch: Epoch,
+        queue: QueueName,
+        key: NonZeroU64,
+        ids: Vec<TaskId>,
+    },
+    /// Answer to `KeyAsk`, with the first of the open ones. Replicas with incomplete facts do not answer, nor those whose table is not of
     /// that epoch: a task that ended by a claim in another table may not have ended.
     #[serde(rename = "kd")]
-    KeyAnswer { ask: u64, partition: PartitionId, replica: ReplicaId, open: Vec<TaskId>, ended: Vec<TaskId> },
+    KeyAnswer { request_id: u64, partition: PartitionId, replica: ReplicaId, open: Vec<TaskId>, ended: Vec<TaskId> },
 }
 
 impl Workflow {
@@ -49,7 +56,7 @@ impl Workflow {
     }
 
     /// Fills in the sender's durable log position, where the message depends on it.
-    pub(super) fn set_log(&mut self, _word: LogWord) {
+    pub(super) fn set_log(&mut self, _word: LogPosition) {
         match self {
             Workflow::Follow { .. }
             | Workflow::Ends { .. }

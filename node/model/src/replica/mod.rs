@@ -13,12 +13,12 @@ use crate::claim_table::table::{ClaimEntry, ClaimState, ClaimTable, Misfit, Op};
 use crate::cohort::{Cohort, Role};
 use crate::config::{Config, mutant};
 use crate::consensus::ConsensusState;
+use crate::data_loss::{DataLoss, LossRecovery};
 use crate::limits::ENDINGS_BYTES_MAX;
 use crate::metadata::Metadata;
 use crate::task::{Cancel, Completed, Facts, Outline, Settled, Task};
 use crate::time::Now;
 use crate::viewstamp::{ReplicaId, Viewstamp};
-use crate::wound::{Healing, Wound};
 use index::Class;
 use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ pub struct Partition {
     /// The next look at them begins behind this one.
     pub drop_after: Option<TaskId>,
     /// What the log has lost, and recovery from it.
-    pub healing: Healing,
+    pub loss_recovery: LossRecovery,
     /// Whether enough peers have acknowledged this incarnation.
     pub answered: bool,
     /// Whether it was created, or cleared, and got no table since.
@@ -147,7 +147,7 @@ impl Partition {
             published: BTreeMap::new(),
             to_drop: BTreeSet::new(),
             drop_after: None,
-            healing: Healing::default(),
+            loss_recovery: LossRecovery::default(),
             answered: false,
             bare: false,
             borrowed: false,
@@ -170,7 +170,7 @@ impl Partition {
     /// A vnode that has no table yet, and does not count before it has one.
     pub fn blank(id: PartitionId, me: ReplicaId, preference: Vec<ReplicaId>) -> Partition {
         let mut replica = Partition::new(id, me, preference);
-        replica.healing.wound = Wound { facts: true, table: true };
+        replica.loss_recovery.data_loss = DataLoss { facts: true, table: true };
         replica.bare = true;
         assert!(replica.is_blank(), "a new replica has a table");
         replica
@@ -178,7 +178,7 @@ impl Partition {
 
     /// Whether it has nothing but a promise, though no disk has lost anything.
     pub fn is_blank(&self) -> bool {
-        self.bare && self.consensus.viewstamp == Viewstamp::default() && self.healing.losses == 0
+        self.bare && self.consensus.viewstamp == Viewstamp::default() && self.loss_recovery.losses == 0
     }
 
     /// Whether the cohort that it knows has dismissed it for good.
@@ -456,12 +456,13 @@ impl Partition {
 
     /// Whether a known task may have been forgotten, as the evidence for that may be lost.
     pub fn may_be_a_ghost(&self, id: &TaskId) -> bool {
-        self.healing.wound.facts && self.consensus.table.forgetting.watermark.is_some_and(|watermark| *id <= watermark)
+        self.loss_recovery.data_loss.facts
+            && self.consensus.table.forgetting.watermark.is_some_and(|watermark| *id <= watermark)
     }
 
-    /// How often tasks were forgotten here, if this replica has no holes.
+    /// How often tasks were forgotten here, if this replica has complete facts.
     pub fn forgets_surely(&self) -> Option<u64> {
-        (!self.healing.wound.facts).then(|| self.forgets())
+        (!self.loss_recovery.data_loss.facts).then(|| self.forgets())
     }
 
     /// How often tasks were forgotten here. The latest time counts once the named tasks are no longer known.
@@ -485,7 +486,7 @@ impl Partition {
         self.store.check(|id, task| store::class_of(task, consensus.hold(id), now.wall_ms))?;
         let dropped_unseen = |ended: &&crate::claim_table::table::Ended| !self.store.ended(&ended.id);
         // A table with losses may be older than what was forgotten since, and so may that of a draining replica.
-        let whole = self.healing.wound.is_whole();
+        let whole = self.loss_recovery.data_loss.is_whole();
         match self.consensus.table.out.values().flatten().find(dropped_unseen).filter(|_| whole) {
             Some(ended) => Err(format!("task {}: its claim is dropped but its ending is not known", ended.id)),
             None => Ok(()),

@@ -156,14 +156,14 @@ fn describe(record: &Record) -> Content {
             Content { whole: json!({ "after": stamp(*after) }), items }
         }
         Record::Facts { items, .. } => Content { whole: json!({}), items: facts_items(items) },
-        Record::Wound { wound, .. } => whole(json!({ "facts": wound.facts, "table": wound.table })),
-        Record::Left { told, .. } => whole(json!({ "epoch": told.epoch })),
+        Record::DataLoss { data_loss, .. } => whole(json!({ "facts": data_loss.facts, "table": data_loss.table })),
+        Record::Left { advertised, .. } => whole(json!({ "epoch": advertised.epoch })),
         Record::Forgot { ids, .. } => Content { whole: json!({}), items: abouts(ids, "forgot") },
         Record::Hint { partition, since_ms, items } => {
             let whole = json!({ "of_partition": partition.0, "since_ms": since_ms });
             Content { whole, items: facts_items(items) }
         }
-        Record::Owed { to, partition, since_ms, ids } => {
+        Record::IdHint { to, partition, since_ms, ids } => {
             let whole = json!({ "to": to.to_string(), "of_partition": partition.0, "since_ms": since_ms });
             Content { whole, items: abouts(ids, "owed") }
         }
@@ -172,7 +172,7 @@ fn describe(record: &Record) -> Content {
             Content { whole, items: abouts(ids, "handed") }
         }
         Record::Ran { us } => whole(json!({ "ran_us": us })),
-        Record::Ages { partition, ran_us, points } => {
+        Record::LeaseAges { partition, ran_us, points } => {
             let ages = points.iter().map(|(at, age_ms)| json!({ "at": stamp(*at), "age_ms": age_ms }));
             whole(json!({ "of_partition": partition.0, "ran_us": ran_us, "ages": ages.collect::<Vec<_>>() }))
         }

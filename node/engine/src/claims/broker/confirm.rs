@@ -51,7 +51,7 @@ enum Back {
     /// All grants of a call that is over, except those that its client keeps.
     Claim { claim: ClaimId, keeps: Vec<TaskId> },
     /// All grants of a question whose answer no client gets.
-    Question { ask: u64, node: NodeId, claim: Box<Claim> },
+    Question { request_id: u64, node: NodeId, claim: Box<Claim> },
 }
 
 impl Back {
@@ -74,7 +74,7 @@ pub(super) struct Returns {
     by_claim: BTreeMap<ClaimId, u64>,
     questions: BTreeMap<u64, (Back, u32)>,
     /// Numbers of the questions.
-    by_ask: BTreeMap<u64, u64>,
+    by_request_id: BTreeMap<u64, u64>,
 }
 
 impl Returns {
@@ -92,8 +92,8 @@ impl Returns {
                 dropped.extend(self.by_claim.insert(*claim, self.next));
                 &mut self.claims
             }
-            Back::Question { ask, .. } => {
-                self.by_ask.insert(*ask, self.next);
+            Back::Question { request_id, .. } => {
+                self.by_request_id.insert(*request_id, self.next);
                 &mut self.questions
             }
         };
@@ -103,7 +103,7 @@ impl Returns {
         let bounded = self.claims.len() <= RETURNS_MAX && self.questions.len() <= RETURNS_MAX;
         assert!(bounded, "too much is being given back");
         assert!(self.by_claim.len() <= self.claims.len(), "a claim is listed that is not given back");
-        assert!(self.by_ask.len() <= self.questions.len(), "a question is listed that is not given back");
+        assert!(self.by_request_id.len() <= self.questions.len(), "a question is listed that is not given back");
         (self.next, dropped)
     }
 
@@ -126,8 +126,8 @@ impl Returns {
         {
             self.by_claim.remove(&claim);
         }
-        if let Some((Back::Question { ask, .. }, _)) = self.questions.remove(&number) {
-            self.by_ask.remove(&ask);
+        if let Some((Back::Question { request_id, .. }, _)) = self.questions.remove(&number) {
+            self.by_request_id.remove(&request_id);
         }
     }
 }
@@ -163,7 +163,7 @@ impl Node {
         let grants: Vec<Grant> = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
         let holds_more = grants.len() < got.len() || call.asks();
         let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
-        let phase = std::mem::replace(&mut call.phase, Phase::Told { grants, holds_more });
+        let phase = std::mem::replace(&mut call.phase, Phase::Answered { grants, holds_more });
         // Where the deadline has passed, a question may still be open.
         if !matches!(phase, Phase::Idle) {
             let claim = call.claim.clone();
@@ -188,7 +188,7 @@ impl Node {
     /// A client confirms its answer: now it holds its grants.
     pub(crate) fn confirm_claim(&mut self, client: ClientId, number: u64, claim: ClaimId) {
         let call = self.claims.broker.confirming.get(&(claim, client)).copied();
-        let told = call.filter(|call| matches!(self.claims.broker.calls[call].phase, Phase::Told { .. }));
+        let told = call.filter(|call| matches!(self.claims.broker.calls[call].phase, Phase::Answered { .. }));
         let response = if let Some(told) = told {
             self.end_claim(told);
             Response::Done
@@ -220,7 +220,7 @@ impl Node {
         let Some(number) = self.claims.broker.confirming.get(&(claim, client)).copied() else { return false };
         let call = self.end_claim(number);
         self.give_back_all(&call);
-        if !matches!(call.phase, Phase::Told { .. }) {
+        if !matches!(call.phase, Phase::Answered { .. }) {
             // The call's place among the open requests of the connection is free again.
             let error = Error::new(ErrorCode::Superseded, "its client has left this claim, or made it anew");
             self.outbox.reply(call.client, call.number, Response::Error(error));
@@ -251,7 +251,7 @@ impl Node {
         let mut may_come = false;
         for number in calls.map(|(_, number)| *number).collect::<Vec<_>>() {
             let call = self.claims.broker.calls.get_mut(&number).expect("calls that confirm are under way");
-            if let Phase::Told { grants, .. } = &call.phase {
+            if let Phase::Answered { grants, .. } = &call.phase {
                 // If it is not confirmed in time, it goes back with the call.
                 may_come |= grants.iter().any(|(of, its, _)| (*of, *its) == (id, token));
                 continue;
@@ -291,13 +291,13 @@ impl Node {
             .map(|(number, _)| *number)
             .collect();
         gone.into_iter().for_each(|number| self.take_back(number));
-        self.claims.broker.voices.remove(&client);
+        self.claims.broker.client_liveness.remove(&client);
     }
 
     /// Gives back the grants of a call that has ended without its client.
     pub(super) fn give_back_all(&mut self, call: &Call) {
         let told = match &call.phase {
-            Phase::Told { grants, .. } if !mutant!(self.config, UnconfirmedKept) => grants.clone(),
+            Phase::Answered { grants, .. } if !mutant!(self.config, UnconfirmedKept) => grants.clone(),
             _ => Vec::new(),
         };
         let got = call.got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh));
@@ -310,15 +310,15 @@ impl Node {
     }
 
     /// Gives up a question: no client gets its grants. The answer may be lost, so the node that was asked is notified.
-    pub(super) fn give_up_question(&mut self, ask: u64, node: NodeId, claim: &Claim) {
+    pub(super) fn give_up_question(&mut self, request_id: u64, node: NodeId, claim: &Claim) {
         // It grants nothing, and needs no more than this.
         let claim = Claim { depends: Vec::new(), session: None, lease_open: false, confirms: false, ..claim.clone() };
-        self.give(Back::Question { ask, node, claim: Box::new(claim) });
+        self.give(Back::Question { request_id, node, claim: Box::new(claim) });
     }
 
     /// A question that was given up is answered.
-    pub(super) fn note_given_up(&mut self, ask: u64) {
-        if let Some(number) = self.claims.broker.returns.by_ask.get(&ask).copied() {
+    pub(super) fn note_given_up(&mut self, request_id: u64) {
+        if let Some(number) = self.claims.broker.returns.by_request_id.get(&request_id).copied() {
             self.claims.broker.returns.remove(number);
             self.timers.cancel(Key::Return(number));
         }
@@ -345,10 +345,11 @@ impl Node {
                     self.outbox.send(node, Claiming::Leave { claim, keeps: keeps.clone() });
                 }
             }
-            Back::Question { ask, node, claim } => {
-                let (ask, node, claim) = (*ask, *node, claim.clone());
+            Back::Question { request_id, node, claim } => {
+                let (request_id, node, claim) = (*request_id, *node, claim.clone());
                 if self.is_reachable(node) {
-                    self.outbox.send(node, Claiming::GrantAsk { ask, claim, max: 0, recall: true, got: Vec::new() });
+                    self.outbox
+                        .send(node, Claiming::GrantAsk { request_id, claim, max: 0, recall: true, got: Vec::new() });
                 }
             }
         }
@@ -376,7 +377,7 @@ impl Node {
 impl Call {
     /// Whether the call may hold grants that are not given back with it: those that were found again, or that no answer has named.
     fn holds_more(&self) -> bool {
-        let told = matches!(self.phase, Phase::Told { holds_more: true, .. });
+        let told = matches!(self.phase, Phase::Answered { holds_more: true, .. });
         told || self.asks() || self.recall.left(false) > 0 || self.got.iter().any(|(_, fresh, _)| fresh.is_none())
     }
 

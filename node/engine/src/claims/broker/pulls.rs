@@ -4,7 +4,7 @@
 //! its rate, or that is at its limit of concurrent claims: a claim that finds nothing there has looked everywhere.
 
 use crate::Node;
-use crate::write_read::{Ask, ProbeAsk};
+use crate::write_read::{PendingProbe, PendingRequest};
 use norn_model::message::{AntiEntropy, Claiming};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +14,11 @@ const PULL_TASKS_MAX: usize = 1_024;
 
 impl Node {
     /// Handles a broker's probe: the cohorts are asked before it is answered.
-    pub(crate) fn on_probe(&mut self, from: NodeId, ask: u64, queues: Vec<QueueName>) {
+    pub(crate) fn on_probe(&mut self, from: NodeId, request_id: u64, queues: Vec<QueueName>) {
         let sought = queues.clone();
-        let own = self.asks.open(Ask::Probe(ProbeAsk {
+        let own = self.pending_requests.open(PendingRequest::Probe(PendingProbe {
             to: from,
-            ask,
+            request_id,
             queues,
             pulled: Vec::new(),
             answered: BTreeMap::new(),
@@ -30,31 +30,31 @@ impl Node {
             self.seek(queue, 1);
         }
         // Rate tokens or concurrency slots may be on their way, whether or not any node is asked.
-        self.set_ask_timer(own);
+        self.set_request_timer(own);
         self.conclude_pulls(own);
     }
 
     /// Asks all cohorts for the ready tasks of these queues, under a new number, so that no answer to an earlier pull counts.
     fn pull(&mut self, own: u64, queues: Vec<QueueName>) {
         let waiting = self.others().filter(|node| self.is_reachable(*node)).collect();
-        let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
-        let anew = ProbeAsk { pulled: queues, answered: BTreeMap::new(), waiting, ..state };
-        let own = self.asks.open(Ask::Probe(anew));
+        let Some(PendingRequest::Probe(state)) = self.close_request(own) else { return };
+        let anew = PendingProbe { pulled: queues, answered: BTreeMap::new(), waiting, ..state };
+        let own = self.pending_requests.open(PendingRequest::Probe(anew));
         self.send_pulls(own);
         // If there is no node to ask, the pull ends here.
         self.conclude_pulls(own);
     }
 
     pub(crate) fn send_pulls(&mut self, own: u64) {
-        let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
+        let Some(PendingRequest::Probe(state)) = self.pending_requests.get(own) else { return };
         for node in &state.waiting {
-            self.outbox.send(*node, Claiming::Pull { ask: own, queues: state.pulled.clone() });
+            self.outbox.send(*node, Claiming::Pull { request_id: own, queues: state.pulled.clone() });
         }
-        self.set_ask_timer(own);
+        self.set_request_timer(own);
     }
 
     /// Whether this node and the peers that answered are a majority of a partition's members.
-    fn pulled_from_quorum(&self, state: &ProbeAsk, partition: PartitionId) -> bool {
+    fn pulled_from_quorum(&self, state: &PendingProbe, partition: PartitionId) -> bool {
         let answered = state.answered.get(&partition);
         let replica = &self.partitions[&partition];
         let own = |node| node == self.me && self.speaks_for(partition);
@@ -65,7 +65,7 @@ impl Node {
     /// Answers a probe once a majority has answered for each led partition, or no node is left to ask.
     pub(crate) fn conclude_pulls(&mut self, own: u64) {
         let now_us = self.now.mono_us;
-        let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
+        let Some(PendingRequest::Probe(state)) = self.pending_requests.get(own) else { return };
         let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_grant(*id)).collect();
         let late = now_us >= state.deadline_us;
         let is_open = |queue: &&QueueName| led.iter().any(|partition| self.is_open_in(*partition, queue));
@@ -90,12 +90,12 @@ impl Node {
         if !late && self.is_sought(own, &queues) {
             return;
         }
-        let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
+        let Some(PendingRequest::Probe(state)) = self.close_request(own) else { return };
         let heads = state.queues.iter().map(|queue| self.head(queue)).collect();
-        self.outbox.send(state.to, Claiming::Probed { ask: state.ask, heads, covered });
+        self.outbox.send(state.to, Claiming::Probed { request_id: state.request_id, heads, covered });
     }
 
-    pub(crate) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {
+    pub(crate) fn on_pull(&mut self, from: NodeId, request_id: u64, queues: &[QueueName]) {
         let mut partitions = Vec::new();
         let mut ready = Vec::new();
         let follows = |replica: &&norn_model::replica::Partition| {
@@ -112,23 +112,23 @@ impl Node {
         }
         let more = ready.len() > PULL_TASKS_MAX;
         ready.truncate(PULL_TASKS_MAX);
-        self.outbox.send(from, Claiming::Pulled { ask, partitions, ready, more });
+        self.outbox.send(from, Claiming::Pulled { request_id, partitions, ready, more });
     }
 
     pub(crate) fn on_pulled(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         partitions: &[PartitionId],
         (ready, more): (&[TaskId], bool),
     ) {
-        let Some(Ask::Probe(state)) = self.asks.get(ask) else { return };
+        let Some(PendingRequest::Probe(state)) = self.pending_requests.get(request_id) else { return };
         let queues = state.pulled.clone();
         let mut unknown: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
         for id in ready {
             let partition = self.partition_of(id);
             let Some(replica) = self.partitions.get(&partition) else { continue };
-            // Of tasks that may be forgotten, only those are believed that a peer without holes names.
+            // Of tasks that may be forgotten, only those are believed that a peer with complete facts names.
             let believed = !replica.may_have_forgotten(id) || partitions.contains(&partition);
             if replica.store.lacks_spec(id) && believed {
                 unknown.entry(partition).or_default().push(*id);
@@ -141,7 +141,7 @@ impl Node {
             };
             // Tasks that were requested before and were not taken may never be taken: to ask again at once would not end.
             let no_end = unknown.iter().any(old);
-            let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };
+            let Some(PendingRequest::Probe(state)) = self.pending_requests.get_mut(request_id) else { return };
             let needed = state.needed.len();
             state.needed.extend(unknown.values().flatten());
             let at_once = state.needed.len() > needed && !no_end;
@@ -149,16 +149,16 @@ impl Node {
                 self.outbox.send(from, AntiEntropy::Need { partition, ids });
             }
             if at_once {
-                self.outbox.send(from, Claiming::Pull { ask, queues });
+                self.outbox.send(from, Claiming::Pull { request_id, queues });
             }
             return;
         }
-        let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };
+        let Some(PendingRequest::Probe(state)) = self.pending_requests.get_mut(request_id) else { return };
         if state.waiting.remove(&from) && !more {
             for partition in partitions {
                 state.answered.entry(*partition).or_default().insert(from);
             }
         }
-        self.conclude_pulls(ask);
+        self.conclude_pulls(request_id);
     }
 }

@@ -163,11 +163,11 @@ impl Node {
         let mut open = std::mem::take(&mut call.recall.open);
         open.retain(|partition| !told.contains(partition));
         // It leads these too, and could not name all of theirs.
-        let untold: Vec<PartitionId> =
+        let unreported: Vec<PartitionId> =
             open.iter().filter(|partition| self.leader_of(**partition) == Some(from)).copied().collect();
         if let Some(call) = self.claims.broker.calls.get_mut(&number) {
             call.recall.doubted.retain(|partition| open.contains(partition));
-            call.recall.doubted.extend(untold);
+            call.recall.doubted.extend(unreported);
             call.recall.open = open;
         }
     }

@@ -147,7 +147,7 @@ impl Node {
     }
 
     /// Gives back grants that this node made as the leader and that its answer does not name.
-    pub(crate) fn give_back_untold(&mut self, grants: Vec<Grant>) {
+    pub(crate) fn give_back_unreported(&mut self, grants: Vec<Grant>) {
         self.give_back_from(grants, self.now.mono_after_ms(UNTOLD_MS));
     }
 

@@ -29,7 +29,7 @@ const LAST_AGAIN_MS: u64 = 130;
 
 /// Liveness of a client that has claimed.
 #[derive(Debug, Default)]
-pub(super) struct Voice {
+pub(super) struct ClientLiveness {
     heard_us: u64,
     /// Whether the client sends pings.
     pings: bool,
@@ -37,7 +37,7 @@ pub(super) struct Voice {
     mute: bool,
 }
 
-impl Voice {
+impl ClientLiveness {
     fn is_silent(&self, now_us: u64) -> bool {
         self.mute || self.pings && now_us >= self.heard_us + SILENT_MS * 1_000
     }
@@ -46,27 +46,27 @@ impl Voice {
 impl Broker {
     /// Records a sign of life of a client that has claimed.
     pub(crate) fn hear(&mut self, client: ClientId, now_us: u64, is_ping: bool) {
-        if let Some(voice) = self.voices.get_mut(&client) {
-            *voice = Voice { heard_us: now_us, pings: voice.pings || is_ping, mute: false };
+        if let Some(liveness) = self.client_liveness.get_mut(&client) {
+            *liveness = ClientLiveness { heard_us: now_us, pings: liveness.pings || is_ping, mute: false };
         }
     }
 
     /// Number of clients that have claimed.
     #[cfg(test)]
     pub(crate) fn heard_of(&self) -> usize {
-        self.voices.len()
+        self.client_liveness.len()
     }
 
     /// Starts to observe a client when it claims.
     pub(super) fn listen(&mut self, client: ClientId, now_us: u64) {
-        self.voices.entry(client).or_default();
+        self.client_liveness.entry(client).or_default();
         self.hear(client, now_us, false);
     }
 
     /// Records that a client has not confirmed an answer in time.
     pub(super) fn note_mute(&mut self, client: ClientId) {
-        if let Some(voice) = self.voices.get_mut(&client) {
-            voice.mute = true;
+        if let Some(liveness) = self.client_liveness.get_mut(&client) {
+            liveness.mute = true;
         }
     }
 
@@ -74,14 +74,14 @@ impl Broker {
     /// heard last first.
     pub(super) fn to_wake(&self, queue: &QueueName, count: usize, now_us: u64) -> (Vec<u64>, Vec<u64>) {
         let Some(parked) = self.parked.get(queue) else { return (Vec::new(), Vec::new()) };
-        let voice = |number: &u64| self.voices.get(&self.calls[number].client);
-        let is_silent = |number: &u64| voice(number).is_some_and(|voice| voice.is_silent(now_us));
+        let liveness = |number: &u64| self.client_liveness.get(&self.calls[number].client);
+        let is_silent = |number: &u64| liveness(number).is_some_and(|liveness| liveness.is_silent(now_us));
         let heard: Vec<u64> = parked.iter().filter(|number| !is_silent(number)).copied().take(count).collect();
         if heard.len() == count {
             return (heard, Vec::new());
         }
         let mut silent: Vec<u64> = parked.iter().filter(|number| is_silent(number)).copied().collect();
-        silent.sort_by_key(|number| Reverse(voice(number).map_or(0, |voice| voice.heard_us)));
+        silent.sort_by_key(|number| Reverse(liveness(number).map_or(0, |liveness| liveness.heard_us)));
         silent.truncate(count - heard.len());
         (heard, silent)
     }

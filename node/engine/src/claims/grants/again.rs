@@ -26,7 +26,7 @@ impl Node {
         let voids = self.open_voids(claim.claim);
         self.doubt(session, voids);
         let state = &self.claims.grants.sessions[&session];
-        let made = self.claims.grants.made(state.to, state.ask);
+        let made = self.claims.grants.made(state.to, state.request_id);
         let mut recalled = 0;
         let mut turns = Turns::default();
         for partition in led {

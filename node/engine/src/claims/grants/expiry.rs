@@ -147,7 +147,7 @@ impl Node {
                 // A task's wait is recorded together with the end of the claim, or neither is yet. Other tasks with its key need not
                 // wait for it any more: the leader may never learn which task it was.
                 if replica.consensus.await_lapse(id, now.mono_after_ms(DROP_DELAY_MS)) {
-                    self.stirred.insert(partition);
+                    self.dirty_heads.insert(partition);
                 }
                 if wall_only {
                     break;
@@ -177,7 +177,7 @@ impl Node {
         } else {
             let replica = self.partitions.get_mut(&partition).expect("just seen");
             replica.reclassify(&id, now);
-            self.stirred.insert(partition);
+            self.dirty_heads.insert(partition);
         }
     }
 

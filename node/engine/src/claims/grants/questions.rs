@@ -28,7 +28,7 @@ const GIVEN_ALL_MAX: usize = 200_000;
 #[derive(Debug)]
 pub(super) struct Session {
     pub to: NodeId,
-    pub ask: u64,
+    pub request_id: u64,
     pub claim: ClaimId,
     pub queues: Vec<QueueName>,
     /// Tasks of the answer, without payload and headers.
@@ -49,7 +49,7 @@ pub(super) struct Session {
     pub repeated: BTreeSet<TaskId>,
     /// Grants that were made for the question and that the answer does not name: this leader does not know whether they are committed,
     /// or has voided them. A successor may know of the grant alone, without the void.
-    pub untold: Vec<Grant>,
+    pub unreported: Vec<Grant>,
 }
 
 /// A task for an answer.
@@ -80,7 +80,7 @@ struct Given {
 /// Answers to one node, by question.
 #[derive(Debug, Default)]
 struct Answers {
-    by_ask: BTreeMap<u64, Given>,
+    by_request_id: BTreeMap<u64, Given>,
     /// Number of questions and of grants that were made for them.
     size: usize,
     /// When the node was answered last, and how much counted time had passed by then.
@@ -89,11 +89,11 @@ struct Answers {
 }
 
 impl Answers {
-    fn add(&mut self, ask: u64, partitions: BTreeSet<PartitionId>, made: Vec<Grant>, now_us: u64) {
+    fn add(&mut self, request_id: u64, partitions: BTreeSet<PartitionId>, made: Vec<Grant>, now_us: u64) {
         self.counted_us += now_us.saturating_sub(self.last_us).min(PAUSE_MS_MAX * 1_000);
         self.last_us = now_us;
-        let before = self.by_ask.len();
-        let given = self.by_ask.entry(ask).or_default();
+        let before = self.by_request_id.len();
+        let given = self.by_request_id.entry(request_id).or_default();
         given.partitions.extend(partitions);
         (given.at_us, given.told_us) = (self.counted_us, now_us);
         if given.made.is_empty() {
@@ -101,17 +101,17 @@ impl Answers {
             self.size += made.len();
             given.made = made;
         }
-        self.size += self.by_ask.len() - before;
-        assert!(self.size >= self.by_ask.len(), "an answer is not counted");
+        self.size += self.by_request_id.len() - before;
+        assert!(self.size >= self.by_request_id.len(), "an answer is not counted");
         let oldest_us = self.counted_us.saturating_sub(GIVEN_MS * 1_000);
         let is_over = |given: &Given, size: usize| size > GIVEN_MAX || given.at_us < oldest_us;
-        while self.by_ask.first_key_value().is_some_and(|(_, first)| is_over(first, self.size)) {
+        while self.by_request_id.first_key_value().is_some_and(|(_, first)| is_over(first, self.size)) {
             self.forget_first();
         }
     }
 
     fn forget_first(&mut self) {
-        if let Some((_, first)) = self.by_ask.pop_first() {
+        if let Some((_, first)) = self.by_request_id.pop_first() {
             assert!(self.size > first.made.len(), "more is forgotten than was counted");
             self.size -= 1 + first.made.len();
         }
@@ -119,7 +119,7 @@ impl Answers {
 
     /// When the first of the node's remembered questions was answered.
     fn first_us(&self) -> Option<u64> {
-        self.by_ask.first_key_value().map(|(_, first)| first.told_us)
+        self.by_request_id.first_key_value().map(|(_, first)| first.told_us)
     }
 }
 
@@ -128,7 +128,7 @@ impl Answers {
 pub struct Grants {
     pub(super) next: u64,
     pub(super) sessions: BTreeMap<u64, Session>,
-    pub(super) by_ask: BTreeMap<(NodeId, u64), u64>,
+    pub(super) by_request_id: BTreeMap<(NodeId, u64), u64>,
     given: BTreeMap<NodeId, Answers>,
     /// Sum of the sizes of `given`.
     size: usize,
@@ -143,27 +143,27 @@ impl Grants {
     }
 
     /// Partitions in which the call holds something, or may hold it, by an earlier answer to a question.
-    pub(super) fn given(&self, from: NodeId, ask: u64) -> BTreeSet<PartitionId> {
-        self.known(from, ask).map(|given| given.partitions.clone()).unwrap_or_default()
+    pub(super) fn given(&self, from: NodeId, request_id: u64) -> BTreeSet<PartitionId> {
+        self.known(from, request_id).map(|given| given.partitions.clone()).unwrap_or_default()
     }
 
     /// Grants that were made for a question, and named in an earlier answer to it.
-    pub(super) fn made(&self, from: NodeId, ask: u64) -> BTreeSet<Grant> {
-        self.known(from, ask).map(|given| given.made.iter().copied().collect()).unwrap_or_default()
+    pub(super) fn made(&self, from: NodeId, request_id: u64) -> BTreeSet<Grant> {
+        self.known(from, request_id).map(|given| given.made.iter().copied().collect()).unwrap_or_default()
     }
 
     /// Whether a question was answered before, even with nothing.
-    pub(super) fn is_answered(&self, from: NodeId, ask: u64) -> bool {
-        self.known(from, ask).is_some()
+    pub(super) fn is_answered(&self, from: NodeId, request_id: u64) -> bool {
+        self.known(from, request_id).is_some()
     }
 
-    fn known(&self, from: NodeId, ask: u64) -> Option<&Given> {
-        self.given.get(&from)?.by_ask.get(&ask)
+    fn known(&self, from: NodeId, request_id: u64) -> Option<&Given> {
+        self.given.get(&from)?.by_request_id.get(&request_id)
     }
 
     pub(super) fn remember(
         &mut self,
-        (from, ask): (NodeId, u64),
+        (from, request_id): (NodeId, u64),
         partitions: BTreeSet<PartitionId>,
         made: Vec<Grant>,
         now_us: u64,
@@ -171,7 +171,7 @@ impl Grants {
         let answers = self.given.entry(from).or_default();
         let before = answers.size;
         assert!(self.size >= before, "the answers to one node are more than those to all");
-        answers.add(ask, partitions, made, now_us);
+        answers.add(request_id, partitions, made, now_us);
         self.size = self.size - before + answers.size;
         while self.size > GIVEN_ALL_MAX {
             let first =
@@ -184,10 +184,11 @@ impl Grants {
     }
 
     /// Takes out the grants that were made for a question. It gets no new grants any more.
-    fn give_up(&mut self, (from, ask): (NodeId, u64), now_us: u64) -> Vec<Grant> {
-        self.remember((from, ask), BTreeSet::new(), Vec::new(), now_us);
+    fn give_up(&mut self, (from, request_id): (NodeId, u64), now_us: u64) -> Vec<Grant> {
+        self.remember((from, request_id), BTreeSet::new(), Vec::new(), now_us);
         let Some(answers) = self.given.get_mut(&from) else { return Vec::new() };
-        let made = answers.by_ask.get_mut(&ask).map(|given| std::mem::take(&mut given.made)).unwrap_or_default();
+        let made =
+            answers.by_request_id.get_mut(&request_id).map(|given| std::mem::take(&mut given.made)).unwrap_or_default();
         assert!(answers.size >= made.len(), "grants are taken out that were not counted");
         answers.size -= made.len();
         self.size -= made.len();
@@ -206,10 +207,10 @@ impl Grants {
 impl Node {
     /// A broker gives a question up: it has handed no grant of it to a client, nor will it. The present leaders void these grants,
     /// unless they were renewed since, as every grant was that another broker has found.
-    pub(super) fn take_question_back(&mut self, (from, ask): (NodeId, u64), claim: ClaimId) {
-        let made = self.claims.grants.give_up((from, ask), self.now.mono_us);
+    pub(super) fn take_question_back(&mut self, (from, request_id): (NodeId, u64), claim: ClaimId) {
+        let made = self.claims.grants.give_up((from, request_id), self.now.mono_us);
         let (tasks, heads, partitions) = (Vec::new(), Vec::new(), Vec::new());
-        self.outbox.send(from, Claiming::GrantAnswer { ask, claim, tasks, heads, partitions });
+        self.outbox.send(from, Claiming::GrantAnswer { request_id, claim, tasks, heads, partitions });
         self.give_back_grants(made);
     }
 }
@@ -225,8 +226,8 @@ mod tests {
         (TaskId::MIN, Token { epoch: 1, number }, Viewstamp { epoch: 1, length: number })
     }
 
-    fn tell(grants: &mut Grants, ask: u64, tasks: u64, at_ms: u64) {
-        tell_to(grants, (NODE, ask), tasks, at_ms);
+    fn tell(grants: &mut Grants, request_id: u64, tasks: u64, at_ms: u64) {
+        tell_to(grants, (NODE, request_id), tasks, at_ms);
     }
 
     fn tell_to(grants: &mut Grants, question: (NodeId, u64), tasks: u64, at_ms: u64) {
@@ -239,7 +240,7 @@ mod tests {
     fn answers_are_remembered_while_a_broker_asks_nothing() {
         let mut grants = Grants::default();
         tell(&mut grants, 1, 1, 1_000);
-        (2..1_000).for_each(|ask| tell(&mut grants, ask, 1, 200_000 + ask));
+        (2..1_000).for_each(|request_id| tell(&mut grants, request_id, 1, 200_000 + request_id));
         assert!(grants.made(NODE, 1).contains(&grant(0)));
         (0..200).for_each(|number| tell(&mut grants, 1_000 + number, 1, 210_000 + number * 100));
         assert_eq!((grants.made(NODE, 1).len(), grants.made(NODE, 1_100).len()), (0, 1));
@@ -252,9 +253,9 @@ mod tests {
     #[test]
     fn of_many_answers_the_latest_are_remembered() {
         let mut grants = Grants::default();
-        (0..2 * GIVEN_MAX as u64 / 1_000).for_each(|ask| tell(&mut grants, ask, 1_000, 1));
+        (0..2 * GIVEN_MAX as u64 / 1_000).for_each(|request_id| tell(&mut grants, request_id, 1_000, 1));
         let answers = &grants.given[&NODE];
-        let size: usize = answers.by_ask.values().map(|given| 1 + given.made.len()).sum();
+        let size: usize = answers.by_request_id.values().map(|given| 1 + given.made.len()).sum();
         assert!(answers.size == size && (GIVEN_MAX - 1_000..=GIVEN_MAX).contains(&size), "{size}");
         assert_eq!((grants.made(NODE, 0).len(), grants.made(NODE, 99).len()), (0, 1_000));
     }
@@ -262,11 +263,11 @@ mod tests {
     #[test]
     fn of_many_brokers_the_latest_answers_are_remembered() {
         let mut grants = Grants::default();
-        for ask in 0..40 {
-            (1..=10).for_each(|node| tell_to(&mut grants, (NodeId(node), ask), 1_000, ask));
+        for request_id in 0..40 {
+            (1..=10).for_each(|node| tell_to(&mut grants, (NodeId(node), request_id), 1_000, request_id));
         }
         let size: usize =
-            grants.given.values().flat_map(|answers| answers.by_ask.values()).map(|g| 1 + g.made.len()).sum();
+            grants.given.values().flat_map(|answers| answers.by_request_id.values()).map(|g| 1 + g.made.len()).sum();
         assert!(grants.size == size && (GIVEN_ALL_MAX - 1_001..=GIVEN_ALL_MAX).contains(&size), "{size}");
         for node in 1..=10 {
             assert_eq!((grants.made(NodeId(node), 19).len(), grants.made(NodeId(node), 39).len()), (0, 1_000));

@@ -23,7 +23,7 @@ pub const KEEP_MS: u64 = 60_000;
 #[derive(Debug)]
 pub struct Given {
     pub to: NodeId,
-    pub ask: u64,
+    pub request_id: u64,
     pub count: u64,
     /// How many of the original rate tokens came back; `count` is the rest.
     pub back: u64,
@@ -105,7 +105,7 @@ impl Bucket {
         let millionths = level.millionths.min(millionths_of(most, cost(rate)));
         let parts = parts_of(millionths, cost(rate)).min(most - u128::from(out) * cost(rate));
         // None of these comes back here.
-        let given = Given { to: NodeId(0), ask: 0, count: out, back: u64::MAX, until_us: since_us + over_us };
+        let given = Given { to: NodeId(0), request_id: 0, count: out, back: u64::MAX, until_us: since_us + over_us };
         let (given, past) = (VecDeque::from([given]), VecDeque::new());
         // The leader that begins with it soon writes what has come in since: the next one may have started later.
         let keep_us = since_us.saturating_add(WORTH_ANYWAY_MS * 1_000);
@@ -201,9 +201,9 @@ impl Bucket {
     }
 
     /// Puts rate tokens back, each once; `in_all` is the total that came back of those that were given for a request.
-    pub fn put_back(&mut self, rate: Rate, (from, ask): (NodeId, u64), in_all: u64) {
+    pub fn put_back(&mut self, rate: Rate, (from, request_id): (NodeId, u64), in_all: u64) {
         let room = self.room(rate);
-        let is_it = |given: &Given| (given.to, given.ask) == (from, ask);
+        let is_it = |given: &Given| (given.to, given.request_id) == (from, request_id);
         if let Some(given) = self.given.iter_mut().find(|given| is_it(given)) {
             let count = given.take_back(in_all);
             assert!(self.out >= count, "permits come back that were not counted");
@@ -234,12 +234,12 @@ mod tests {
 
     const RATE: Rate = Rate { claims: 10, per_ms: 1_000 };
 
-    fn give(bucket: &mut Bucket, now_us: u64, ask: u64) -> u64 {
+    fn give(bucket: &mut Bucket, now_us: u64, request_id: u64) -> u64 {
         bucket.fill(RATE, now_us);
         let count = bucket.count(RATE);
         if count > 0 {
             let until_us = now_us + RATE_TOKEN_MS * 1_000;
-            bucket.take(RATE, Given { to: NodeId(1), ask, count, back: 0, until_us });
+            bucket.take(RATE, Given { to: NodeId(1), request_id, count, back: 0, until_us });
         }
         count
     }
@@ -281,9 +281,9 @@ mod tests {
             (1..=10).flat_map(|void| (0..=10).flat_map(move |used| (0..60).map(move |at| (void, used, at))))
         {
             let (mut real, mut ideal) = (filled(0), filled(0));
-            let given = |ask, count, at_us: u64| {
+            let given = |request_id, count, at_us: u64| {
                 let until_us = begin_us + at_us + RATE_TOKEN_MS * 1_000;
-                Given { to: NodeId(1), ask, count, back: 0, until_us }
+                Given { to: NodeId(1), request_id, count, back: 0, until_us }
             };
             real.take(RATE, given(1, void, 0));
             for bucket in [&mut real, &mut ideal] {
@@ -310,7 +310,7 @@ mod tests {
                 bucket.fill(RATE, now_us);
             }
             let (count, until_us) = (random.below(4).min(real.count(RATE)), now_us + RATE_TOKEN_MS * 1_000);
-            let given = || Given { to: NodeId(1), ask: step, count, back: 0, until_us };
+            let given = || Given { to: NodeId(1), request_id: step, count, back: 0, until_us };
             match random.below(3) {
                 0 if count > 0 => {
                     real.take(RATE, given());
@@ -321,8 +321,8 @@ mod tests {
                     asked.push((step, count));
                 }
                 _ if !asked.is_empty() => {
-                    let (ask, count) = asked.swap_remove(random.below(asked.len() as u64) as usize);
-                    real.put_back(RATE, (NodeId(1), ask), count);
+                    let (request_id, count) = asked.swap_remove(random.below(asked.len() as u64) as usize);
+                    real.put_back(RATE, (NodeId(1), request_id), count);
                 }
                 _ => {}
             }
@@ -335,8 +335,8 @@ mod tests {
     #[test]
     fn a_home_remembers_no_more_than_it_has_to() {
         let mut bucket = Bucket::default();
-        for ask in 0..4 * PAST_MAX as u64 {
-            give(&mut bucket, 60_000_000 + ask * 1_000_000, ask);
+        for request_id in 0..4 * PAST_MAX as u64 {
+            give(&mut bucket, 60_000_000 + request_id * 1_000_000, request_id);
             assert!(bucket.past.len() as u64 <= PAST_MS / 1_000 + 1);
         }
     }
@@ -370,7 +370,7 @@ mod tests {
         for (count, later_us) in (0..=21).flat_map(|count| (0..40).map(move |tenths| (count, tenths * 100_000 + 7))) {
             let mut bucket = Bucket::default();
             bucket.fill(RATE, 60_000_000);
-            let given = Given { to: NodeId(1), ask: 1, count, back: 0, until_us: 60_000_000 + over_us };
+            let given = Given { to: NodeId(1), request_id: 1, count, back: 0, until_us: 60_000_000 + over_us };
             bucket.take(RATE, given);
             let mut resumed = Bucket::resumed(RATE, bucket.level(), 60_000_000, over_us);
             bucket.fill(RATE, 60_000_000 + later_us);

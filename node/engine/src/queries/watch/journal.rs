@@ -12,7 +12,7 @@
 
 use crate::Node;
 use norn_model::limits::{COMPARED_MAX, JOURNAL_EVENTS_MAX, JOURNALS_MAX, WATCH_EVENTS_MAX, WATCH_KEPT_MS};
-use norn_model::message::{Query, WatchAt, WatchTold};
+use norn_model::message::{Query, WatchAt, WatchFeed};
 use norn_model::replica::store::Moved;
 use norn_wire::limits::WATCH_RESULT_BYTES_MAX;
 use norn_wire::{NodeId, PartitionId, State, Subject, TaskId, WatchEvent};
@@ -62,7 +62,7 @@ impl Journals {
     fn write(&mut self, moved: &Moved) -> Vec<(NodeId, Subject)> {
         let queue = moved.queue.clone().map(Subject::Queue);
         let groups = [Some(moved.id), moved.group].into_iter().flatten().map(Subject::Group);
-        let (number, mut told) = (self.number + 1, Vec::new());
+        let (number, mut notices) = (self.number + 1, Vec::new());
         for subject in queue.into_iter().chain(groups) {
             let Some(journal) = self.by_subject.get_mut(&subject) else { continue };
             self.number = number;
@@ -70,9 +70,9 @@ impl Journals {
             if journal.events.len() > JOURNAL_EVENTS_MAX {
                 journal.floor = journal.events.pop_front().map_or(journal.floor, |(number, _)| number);
             }
-            told.extend(std::mem::take(&mut journal.waiting).into_iter().map(|node| (node, subject.clone())));
+            notices.extend(std::mem::take(&mut journal.waiting).into_iter().map(|node| (node, subject.clone())));
         }
-        told
+        notices
     }
 }
 
@@ -114,14 +114,14 @@ impl Node {
     pub(crate) fn on_watch(
         &mut self,
         from: NodeId,
-        ask: u64,
+        request_id: u64,
         subject: Subject,
         at: Option<WatchAt>,
         compare: &[PartitionId],
     ) {
         let journals = &mut self.queries.journals;
         if !journals.by_subject.contains_key(&subject) && journals.by_subject.len() >= JOURNALS_MAX {
-            self.outbox.send(from, Query::Watched { ask, at, told: None });
+            self.outbox.send(from, Query::Watched { request_id, at, feed: None });
             return;
         }
         if !journals.by_subject.contains_key(&subject) {
@@ -137,12 +137,12 @@ impl Node {
         for partition in self.partitions.keys().copied().collect::<Vec<_>>() {
             self.note_moves(partition);
         }
-        let told = self.told(&subject, at, compare);
+        let feed = self.feed(&subject, at, compare);
         // A reported ending must not vanish in a power failure.
-        self.outbox.send_durable(from, Query::Watched { ask, at, told: Some(Box::new(told)) });
+        self.outbox.send_durable(from, Query::Watched { request_id, at, feed: Some(Box::new(feed)) });
     }
 
-    fn told(&self, subject: &Subject, at: Option<WatchAt>, compare: &[PartitionId]) -> WatchTold {
+    fn feed(&self, subject: &Subject, at: Option<WatchAt>, compare: &[PartitionId]) -> WatchFeed {
         // An older image of the disk would restart under the same count, so the start here is the log's, not the counter.
         let (start, number) = (self.membership.log_start(), self.queries.journals.number);
         let journal = &self.queries.journals.by_subject[subject];
@@ -154,7 +154,7 @@ impl Node {
         let upto = events.last().filter(|_| more).map_or(number, |(number, _)| *number);
         let covered = |partition: &&PartitionId| !more && self.queries.journals.covered.contains_key(*partition);
         let compared = compare.iter().take(COMPARED_MAX).filter(covered);
-        WatchTold {
+        WatchFeed {
             at: WatchAt { start, number: upto },
             follows: follows.is_some(),
             events: events.into_iter().filter_map(|(_, moved)| self.event(moved)).collect(),

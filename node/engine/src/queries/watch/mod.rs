@@ -27,10 +27,10 @@ pub use journal::Journals;
 use crate::Node;
 use crate::context::timers::Key;
 use crate::event::ClientId;
-use crate::write_read::Ask;
+use crate::write_read::PendingRequest;
 use norn_model::config::mutant;
 use norn_model::limits::{COMPARED_MAX, WATCH_EVENTS_MAX, WATCHES_MAX};
-use norn_model::message::{Query, WatchAt, WatchTold};
+use norn_model::message::{Query, WatchAt, WatchFeed};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::watch::WatchPlace;
 use norn_wire::{NodeId, PartitionId, Response, State, Subject, TaskId, WatchCursor, WatchEvent, Watched};
@@ -62,9 +62,9 @@ pub struct Watches {
 
 impl Watches {
     /// Ends a watch.
-    pub fn close(&mut self, subject: &Subject, ask: u64) {
+    pub fn close(&mut self, subject: &Subject, request_id: u64) {
         if let Some(asks) = self.by_subject.get_mut(subject) {
-            asks.remove(&ask);
+            asks.remove(&request_id);
             if asks.is_empty() {
                 self.by_subject.remove(subject);
             }
@@ -74,7 +74,7 @@ impl Watches {
 
 /// A pending watch call.
 #[derive(Debug)]
-pub struct WatchAsk {
+pub struct PendingWatch {
     /// The waiting client.
     pub client: ClientId,
     /// Number of its request.
@@ -84,7 +84,7 @@ pub struct WatchAsk {
     begins: bool,
     tellers: BTreeMap<NodeId, Teller>,
     events: Vec<WatchEvent>,
-    told: BTreeSet<(TaskId, State)>,
+    reported: BTreeSet<(TaskId, State)>,
     compare: Vec<PartitionId>,
     /// Time at which to answer with what there is.
     reply_us: Option<u64>,
@@ -93,21 +93,21 @@ pub struct WatchAsk {
     pub deadline_us: u64,
 }
 
-impl WatchAsk {
+impl PendingWatch {
     /// Takes in a node's answer.
-    fn hear(&mut self, from: NodeId, told: WatchTold) {
+    fn hear(&mut self, from: NodeId, feed: WatchFeed) {
         let Some(teller) = self.tellers.get_mut(&from) else { return };
-        let covers: BTreeSet<PartitionId> = told.covers.into_iter().collect();
-        if told.follows {
+        let covers: BTreeSet<PartitionId> = feed.covers.into_iter().collect();
+        if feed.follows {
             teller.whole.retain(|partition| covers.contains(partition));
         } else {
             teller.whole = if self.begins { covers.clone() } else { BTreeSet::new() };
         }
-        teller.at = Some(told.at);
-        teller.covers = covers.into_iter().chain(told.begins).collect();
-        teller.roots = told.roots.into_iter().collect();
+        teller.at = Some(feed.at);
+        teller.covers = covers.into_iter().chain(feed.begins).collect();
+        teller.roots = feed.roots.into_iter().collect();
         (teller.answered, teller.refused) = (true, false);
-        let new = told.events.into_iter().filter(|event| self.told.insert(journal::key(event)));
+        let new = feed.events.into_iter().filter(|event| self.reported.insert(journal::key(event)));
         self.events.extend(new);
         self.compare();
     }
@@ -172,21 +172,21 @@ impl Node {
         let tellers = self.tellers(cursor.unwrap_or_default());
         let compare = if begins { Vec::new() } else { self.pick_compared(&tellers) };
         let least_ms = if begins { self.config.request_timeout_ms } else { 100 };
-        let ask = self.asks.open(Ask::Watch(WatchAsk {
+        let request_id = self.pending_requests.open(PendingRequest::Watch(PendingWatch {
             client,
             number,
             subject: subject.clone(),
             begins,
             tellers,
             events: Vec::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             compare,
             reply_us: begins.then(|| self.after_ms(self.config.resend_ms * 2)),
             sweep_us: self.after_ms(self.config.sweep_interval_ms),
             deadline_us: self.now.mono_after_ms(wait_ms.max(least_ms)),
         }));
-        self.queries.watches.by_subject.entry(subject).or_default().insert(ask);
-        self.send_watches(ask, true);
+        self.queries.watches.by_subject.entry(subject).or_default().insert(request_id);
+        self.send_watches(request_id, true);
     }
 
     /// The nodes to ask, each at the place where the cursor left it.
@@ -217,105 +217,105 @@ impl Node {
     }
 
     /// Asks all nodes, or those that have not answered.
-    fn send_watches(&mut self, ask: u64, all: bool) {
-        let Some(Ask::Watch(watch)) = self.asks.get(ask) else { return };
+    fn send_watches(&mut self, request_id: u64, all: bool) {
+        let Some(PendingRequest::Watch(watch)) = self.pending_requests.get(request_id) else { return };
         let wanted = watch.tellers.iter().filter(|(_, teller)| all || !teller.answered);
         let nodes: Vec<NodeId> = wanted.map(|(node, _)| *node).collect();
         for node in nodes {
-            self.send_watch(ask, node);
+            self.send_watch(request_id, node);
         }
-        self.set_watch_timer(ask);
+        self.set_watch_timer(request_id);
     }
 
-    fn send_watch(&mut self, ask: u64, node: NodeId) {
-        let Some(Ask::Watch(watch)) = self.asks.get(ask) else { return };
+    fn send_watch(&mut self, request_id: u64, node: NodeId) {
+        let Some(PendingRequest::Watch(watch)) = self.pending_requests.get(request_id) else { return };
         let Some(teller) = watch.tellers.get(&node) else { return };
         if !self.is_reachable(node) {
             return;
         }
         let (subject, at, compare) = (watch.subject.clone(), teller.at, watch.compare.clone());
-        self.outbox.send(node, Query::Watch { ask, subject, at, compare });
+        self.outbox.send(node, Query::Watch { request_id, subject, at, compare });
     }
 
-    fn set_watch_timer(&mut self, ask: u64) {
-        let Some(Ask::Watch(watch)) = self.asks.get(ask) else { return };
+    fn set_watch_timer(&mut self, request_id: u64) {
+        let Some(PendingRequest::Watch(watch)) = self.pending_requests.get(request_id) else { return };
         let open = watch.tellers.iter().any(|(node, teller)| !teller.answered && self.is_reachable(*node));
         let again_us = if open { self.after_ms(self.config.resend_ms) } else { watch.sweep_us };
         let due_us = watch.reply_us.unwrap_or(watch.deadline_us).min(watch.deadline_us).min(again_us);
-        self.timers.set(Key::Ask(ask), due_us.max(self.now.mono_us));
+        self.timers.set(Key::PendingRequest(request_id), due_us.max(self.now.mono_us));
     }
 
-    pub(crate) fn on_watch_timer(&mut self, ask: u64, over: bool) {
+    pub(crate) fn on_watch_timer(&mut self, request_id: u64, over: bool) {
         let now_us = self.now.mono_us;
         let sweep_us = self.after_ms(self.config.sweep_interval_ms);
-        let Some(Ask::Watch(watch)) = self.asks.get_mut(ask) else { return };
+        let Some(PendingRequest::Watch(watch)) = self.pending_requests.get_mut(request_id) else { return };
         if over || watch.reply_us.take_if(|reply_us| *reply_us <= now_us).is_some() {
-            return self.conclude_watch(ask, over);
+            return self.conclude_watch(request_id, over);
         }
         let all = watch.sweep_us <= now_us;
         if all {
             watch.sweep_us = sweep_us;
         }
-        self.send_watches(ask, all);
+        self.send_watches(request_id, all);
     }
 
     /// Handles a node's notice that a watched queue or group has news.
     pub(crate) fn on_watch_news(&mut self, from: NodeId, subject: &Subject) {
-        for ask in self.queries.watches.by_subject.get(subject).cloned().unwrap_or_default() {
-            self.send_watch(ask, from);
+        for request_id in self.queries.watches.by_subject.get(subject).cloned().unwrap_or_default() {
+            self.send_watch(request_id, from);
         }
     }
 
-    pub(crate) fn on_watched(&mut self, from: NodeId, ask: u64, at: Option<WatchAt>, told: Option<WatchTold>) {
+    pub(crate) fn on_watched(&mut self, from: NodeId, request_id: u64, at: Option<WatchAt>, feed: Option<WatchFeed>) {
         let unheeded = mutant!(self.config, WatchGapUnheeded);
         let linger_us = self.after_ms(LINGER_MS);
-        let Some(Ask::Watch(watch)) = self.asks.get_mut(ask) else { return };
+        let Some(PendingRequest::Watch(watch)) = self.pending_requests.get_mut(request_id) else { return };
         let Some(teller) = watch.tellers.get_mut(&from).filter(|teller| teller.at == at) else { return };
-        match told {
-            Some(mut told) => {
-                if unheeded && !told.follows {
-                    (told.follows, told.covers) = (at.is_some(), teller.whole.iter().copied().collect());
+        match feed {
+            Some(mut feed) => {
+                if unheeded && !feed.follows {
+                    (feed.follows, feed.covers) = (at.is_some(), teller.whole.iter().copied().collect());
                 }
-                watch.hear(from, told);
+                watch.hear(from, feed);
             }
             None => *teller = Teller { answered: true, refused: true, ..Teller::default() },
         }
         if watch.begins {
             let reachable = |node: &NodeId, teller: &Teller| teller.answered || !self.is_reachable(*node);
-            let Some(Ask::Watch(watch)) = self.asks.get(ask) else { return };
+            let Some(PendingRequest::Watch(watch)) = self.pending_requests.get(request_id) else { return };
             if watch.tellers.iter().all(|(node, teller)| reachable(node, teller)) {
-                return self.conclude_watch(ask, false);
+                return self.conclude_watch(request_id, false);
             }
         } else {
             let full = watch.events.len() >= WATCH_EVENTS_MAX;
             let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions as usize);
             let lost = watch.count(|_, teller| Some(teller.whole.clone())) < partitions;
             if full {
-                return self.conclude_watch(ask, false);
+                return self.conclude_watch(request_id, false);
             }
             if !watch.events.is_empty() || lost {
                 watch.reply_us.get_or_insert(linger_us);
             }
         }
-        self.set_watch_timer(ask);
+        self.set_watch_timer(request_id);
     }
 
     /// Answers, unless too little is known to say anything.
-    fn conclude_watch(&mut self, ask: u64, over: bool) {
+    fn conclude_watch(&mut self, request_id: u64, over: bool) {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
-        let Some(Ask::Watch(watch)) = self.asks.get(ask) else { return };
+        let Some(PendingRequest::Watch(watch)) = self.pending_requests.get(request_id) else { return };
         let count = partitions as usize;
         let lost = watch.count(|_, teller| Some(teller.whole.clone())) < count;
         let heard = |node: &NodeId, teller: &Teller| teller.answered || self.is_reachable(*node);
-        let told = watch.count(|node, teller| heard(node, teller).then(|| teller.whole.clone()));
-        let silent = count - told;
+        let heard_from = watch.count(|node, teller| heard(node, teller).then(|| teller.whole.clone()));
+        let silent = count - heard_from;
         let given_up = over && watch.events.is_empty() && silent > 0;
         let anew = watch.begins || lost || given_up;
         let can_begin = watch.count(|_, teller| teller.answered.then(|| teller.covers.clone())) == count;
         if anew && !can_begin {
-            return if over { self.refuse_watch(ask) } else { self.set_watch_timer(ask) };
+            return if over { self.refuse_watch(request_id) } else { self.set_watch_timer(request_id) };
         }
-        let Some(Ask::Watch(mut watch)) = self.close_ask(ask) else { return };
+        let Some(PendingRequest::Watch(mut watch)) = self.close_request(request_id) else { return };
         if anew {
             for teller in watch.tellers.values_mut() {
                 teller.whole = std::mem::take(&mut teller.covers);
@@ -332,8 +332,8 @@ impl Node {
     }
 
     /// Refuses a watch that cannot begin, or go on, as too few nodes have answered.
-    fn refuse_watch(&mut self, ask: u64) {
-        let Some(Ask::Watch(watch)) = self.close_ask(ask) else { return };
+    fn refuse_watch(&mut self, request_id: u64) {
+        let Some(PendingRequest::Watch(watch)) = self.close_request(request_id) else { return };
         let error = if watch.tellers.values().any(|teller| teller.refused) {
             Error::new(ErrorCode::Overloaded, "too many queues and groups are watched; ask again when fewer are")
         } else {

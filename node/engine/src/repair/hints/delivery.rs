@@ -6,14 +6,14 @@
 //! A message that is not answered in time is sent again, with half as much in it and twice the time. A later answer counts all the same,
 //! so that there is progress however slow a link or a disk is. A node that is full is left alone for a while, longer each time.
 
-use super::kept::{self, Answer, Fate, Key};
+use super::payload_hints::{self, Answer, Fate, Key};
 use crate::Node;
 use crate::context::timers;
 use crate::effect::Observation;
 use crate::write_read::admission::grows;
 use norn_model::config::mutant;
 use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, ORPHANS_MAX, REPAIR_LOOKS_MAX};
-use norn_model::message::{Handoff, Items, LogWord, Outcome, PeerMessage, Peering};
+use norn_model::message::{Handoff, Items, LogPosition, Outcome, PeerMessage, Peering};
 use norn_model::record::Record;
 use norn_model::task::{Task, Wanted};
 use norn_model::viewstamp::Viewstamp;
@@ -31,15 +31,15 @@ const DOUBLINGS_MAX: u32 = 6;
 /// Position of a pass: behind this key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    Kept(Option<Key>),
-    Owed(Option<Key>),
+    PayloadHints(Option<Key>),
+    IdHints(Option<Key>),
 }
 
 /// A message that is not answered yet.
 #[derive(Debug)]
 struct Flight {
     number: u64,
-    kept: bool,
+    is_payload: bool,
     partition: PartitionId,
     /// With versions, for payload hints.
     ids: Vec<(TaskId, u64)>,
@@ -70,7 +70,7 @@ impl Default for Delivery {
     /// The state for a node of which nothing is known.
     fn default() -> Delivery {
         Delivery {
-            place: Some(Place::Kept(None)),
+            place: Some(Place::PayloadHints(None)),
             flight: None,
             late: VecDeque::new(),
             slow: 0,
@@ -100,14 +100,14 @@ impl Delivery {
                 self.late.pop_front();
             }
             self.slow = (self.slow + 1).min(DOUBLINGS_MAX);
-            self.place = Some(Place::Kept(None));
+            self.place = Some(Place::PayloadHints(None));
         }
         match &self.flight {
             Some(_) => return false,
             None if now_us < self.rests_until_us => return false,
             None if self.place.is_none() && self.again_us.is_some_and(|again_us| now_us >= again_us) => {
                 self.again_us = None;
-                self.place = Some(Place::Kept(None));
+                self.place = Some(Place::PayloadHints(None));
             }
             None => {}
         }
@@ -167,7 +167,7 @@ impl Node {
         let delivery = self.repair.hints.deliveries.get(&node);
         let answered_us = delivery.and_then(|delivery| delivery.answered_us);
         let rests = delivery.is_some_and(|delivery| self.now.mono_us < delivery.rests_until_us);
-        self.repair.hints.owed.count_of(node) > 0
+        self.repair.hints.id_hints.count_of(node) > 0
             && !rests
             && answered_us.is_none_or(|at_us| self.now.mono_us < at_us + patience_us)
     }
@@ -182,7 +182,7 @@ impl Node {
         }
         delivery.answered_us.get_or_insert(now_us);
         while self.repair.hints.deliveries.get_mut(&node).is_some_and(|delivery| delivery.is_due(now_us, timeout_us)) {
-            if !self.repair.exchange.may_send(now_us, &self.config) || !self.hand_piece_to(node) {
+            if !self.repair.anti_entropy.may_send(now_us, &self.config) || !self.hand_piece_to(node) {
                 return;
             }
         }
@@ -192,15 +192,15 @@ impl Node {
     fn hand_piece_to(&mut self, node: NodeId) -> bool {
         let place = self.repair.hints.deliveries.get(&node).and_then(|delivery| delivery.place);
         let (next, more) = match place {
-            Some(Place::Kept(after)) => self.hand_kept_to(node, after),
-            Some(Place::Owed(after)) => self.hand_owed_to(node, after),
+            Some(Place::PayloadHints(after)) => self.hand_payload_hints_to(node, after),
+            Some(Place::IdHints(after)) => self.hand_id_hints_to(node, after),
             None => (None, false),
         };
         self.repair.hints.deliveries.get_mut(&node).expect("it is under way").place = next;
         more
     }
 
-    fn hand_kept_to(&mut self, node: NodeId, after: Option<Key>) -> (Option<Place>, bool) {
+    fn hand_payload_hints_to(&mut self, node: NodeId, after: Option<Key>) -> (Option<Place>, bool) {
         let now_us = self.now.mono_us;
         let (tasks_max, bytes_max) = self.repair.hints.deliveries[&node].bounds();
         let bounds = (tasks_max, bytes_max, REPAIR_LOOKS_MAX as usize);
@@ -208,37 +208,37 @@ impl Node {
             let cohort = self.cohort_of(partition);
             cohort.has_voter(node).then_some(cohort.version)
         };
-        let piece = self.repair.hints.kept.piece((node, now_us), after, bounds, is_member);
+        let piece = self.repair.hints.payload_hints.piece((node, now_us), after, bounds, is_member);
         if let Some(again_us) = piece.again_us {
             self.repair.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
-        let next = piece.at.map_or(Place::Owed(None), |at| Place::Kept(Some(at)));
+        let next = piece.at.map_or(Place::IdHints(None), |at| Place::PayloadHints(Some(at)));
         // The node may have answered before this node knew the cohort that the answer names.
         for had in piece.had.chunk_by(|one, other| one.0 == other.0) {
             let ids: Vec<TaskId> = had.iter().map(|(_, id)| *id).collect();
-            self.settle_kept(had[0].0, &ids);
+            self.settle_payload_hints(had[0].0, &ids);
         }
         if piece.ids.is_empty() {
             // Passing over many tasks that the node has is enough for now.
             return (Some(next), piece.at.is_none());
         }
         let (partition, items) = (piece.partition, Arc::new(piece.items));
-        self.repair.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
-        let number = self.asks.number();
+        self.repair.anti_entropy.sends(items.iter().map(|(_, task)| task.size_bytes()));
+        let number = self.pending_requests.number();
         let at = self.cohort_of(partition).version;
         self.outbox.send(node, Handoff::Hint { number, partition, at, items, forgets: None });
-        self.repair.hints.kept.offered(partition, &piece.ids, node);
+        self.repair.hints.payload_hints.offered(partition, &piece.ids, node);
         if mutant!(self.config, HintGoneEarly) {
             let ids: Vec<TaskId> = piece.ids.iter().map(|(id, _)| *id).collect();
-            self.drop_kept(partition, ids);
+            self.drop_payload_hints(partition, ids);
         }
-        self.fly(node, Flight { number, kept: true, partition, ids: piece.ids, sent_us: self.now.mono_us });
+        self.fly(node, Flight { number, is_payload: true, partition, ids: piece.ids, sent_us: self.now.mono_us });
         (Some(next), false)
     }
 
-    fn hand_owed_to(&mut self, node: NodeId, after: Option<Key>) -> (Option<Place>, bool) {
+    fn hand_id_hints_to(&mut self, node: NodeId, after: Option<Key>) -> (Option<Place>, bool) {
         let (tasks_max, bytes_max) = self.repair.hints.deliveries[&node].bounds();
-        let Some((partition, ids)) = self.repair.hints.owed.piece(node, after, tasks_max) else {
+        let Some((partition, ids)) = self.repair.hints.id_hints.piece(node, after, tasks_max) else {
             return (None, true);
         };
         let replica = &self.partitions[&partition];
@@ -260,17 +260,17 @@ impl Node {
             items.push((id, task));
         }
         // Tasks forgotten meanwhile count as handed over, without a message.
-        self.drop_owed_to(node, partition, gone);
+        self.drop_id_hints_to(node, partition, gone);
         if items.is_empty() {
-            return (Some(Place::Owed(last)), true);
+            return (Some(Place::IdHints(last)), true);
         }
-        self.repair.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
-        let number = self.asks.number();
+        self.repair.anti_entropy.sends(items.iter().map(|(_, task)| task.size_bytes()));
+        let number = self.pending_requests.number();
         let at = self.partitions[&partition].cohort().version;
         let message = PeerMessage::Handoff(Handoff::Hint { number, partition, at, items: Arc::new(items), forgets });
         self.send_whole(node, message, lacks, false);
-        self.fly(node, Flight { number, kept: false, partition, ids: sent, sent_us: self.now.mono_us });
-        (Some(Place::Owed(last)), false)
+        self.fly(node, Flight { number, is_payload: false, partition, ids: sent, sent_us: self.now.mono_us });
+        (Some(Place::IdHints(last)), false)
     }
 
     fn fly(&mut self, node: NodeId, flight: Flight) {
@@ -294,8 +294,8 @@ impl Node {
         };
         let Some(replica) = self.partitions.get(&partition).filter(|_| right).filter(seated) else {
             if right && !items.is_empty() {
-                let told = Box::new(self.route_of(partition));
-                self.outbox.send(from, Peering::Route { partition, told });
+                let advertised = Box::new(self.route_of(partition));
+                self.outbox.send(from, Peering::Route { partition, advertised });
             }
             self.outbox.observe(Observation::Refused { what: "hints for a partition that is not held here" });
             return;
@@ -322,19 +322,19 @@ impl Node {
             }
         };
         let outcomes: Vec<Outcome> = items.iter().map(outcome).collect();
-        let holes = !self.speaks_for(partition);
+        let incomplete = !self.speaks_for(partition);
         if outcomes.iter().all(|outcome| *outcome == Outcome::Stored) {
             self.merge_shared(partition, items);
         } else {
             let taken = items.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Stored);
             self.merge(partition, taken.map(|(item, _)| item.clone()).collect());
         }
-        let (boot, log) = (self.boot, LogWord::default());
+        let (boot, log) = (self.boot, LogPosition::default());
         let own_at = self.partitions[&partition].cohort().version;
-        if let Some(told) = self.news_for(partition, at) {
-            self.outbox.send(from, Peering::Route { partition, told });
+        if let Some(advertised) = self.news_for(partition, at) {
+            self.outbox.send(from, Peering::Route { partition, advertised });
         }
-        let answer = Handoff::Hinted { number, partition, outcomes, boot, at: own_at, holes, log };
+        let answer = Handoff::Hinted { number, partition, outcomes, boot, at: own_at, incomplete, log };
         self.outbox.send_durable(from, answer);
     }
 
@@ -344,7 +344,7 @@ impl Node {
         from: NodeId,
         (number, partition): (u64, PartitionId),
         outcomes: &[Outcome],
-        (boot, holes): (u64, bool),
+        (boot, incomplete): (u64, bool),
         at: Viewstamp,
     ) {
         // The member has lost data since that incarnation, perhaps this.
@@ -358,19 +358,19 @@ impl Node {
         let decided = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::TooOld);
         let room = outcomes.len() == flight.ids.len() && outcomes.iter().all(decided);
         delivery.note_room(room, now_us, self.config.exchange_interval_ms * 1_000);
-        if flight.kept {
-            self.kept_answered(&flight, outcomes, (from, boot, holes), at);
+        if flight.is_payload {
+            self.payload_hints_answered(&flight, outcomes, (from, boot, incomplete), at);
         } else {
-            self.owed_answered(from, &flight, outcomes);
+            self.id_hints_answered(from, &flight, outcomes);
         }
         self.hand_hints_to(from);
     }
 
-    fn kept_answered(
+    fn payload_hints_answered(
         &mut self,
         flight: &Flight,
         outcomes: &[Outcome],
-        (from, boot, holes): (NodeId, u64, bool),
+        (from, boot, incomplete): (NodeId, u64, bool),
         at: Viewstamp,
     ) {
         let times = (self.now.mono_us, self.config.exchange_interval_ms * 1_000);
@@ -378,15 +378,15 @@ impl Node {
         for ((id, version), outcome) in flight.ids.iter().zip(outcomes) {
             let answer = match outcome {
                 Outcome::Stored => Some(Answer::Has { at }),
-                Outcome::TooOld => Some(Answer::Refuses { sure: !holes }),
+                Outcome::TooOld => Some(Answer::Refuses { sure: !incomplete }),
                 _ => None,
             };
             if let Some(answer) = answer {
-                self.repair.hints.kept.answered((partition, *id), *version, (from, boot), answer, times);
+                self.repair.hints.payload_hints.answered((partition, *id), *version, (from, boot), answer, times);
             }
         }
         let ids: Vec<TaskId> = flight.ids.iter().map(|(id, _)| *id).collect();
-        let kept = self.settle_kept(partition, &ids);
+        let kept = self.settle_payload_hints(partition, &ids);
         let lacks = |(id, outcome): (&TaskId, &Outcome)| kept.contains(id) && *outcome != Outcome::Stored;
         let apart = !kept.is_empty() && at != self.cohort_of(partition).version;
         if apart || outcomes.len() != ids.len() || ids.iter().zip(outcomes).any(lacks) {
@@ -396,12 +396,12 @@ impl Node {
     }
 
     /// Drops hints that need not be kept for members any more. Returns those that must be.
-    fn settle_kept(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
+    fn settle_payload_hints(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
         let cohort = self.cohort_of(partition);
         let (mut safe, mut kept) = (Vec::new(), BTreeSet::new());
         for id in ids {
             let key = (partition, *id);
-            match self.repair.hints.kept.fate(key, &cohort) {
+            match self.repair.hints.payload_hints.fate(key, &cohort) {
                 Fate::Safe => safe.push(*id),
                 Fate::Orphan if self.repair.hints.orphans.insert(key) => self.tell_orphan(key),
                 Fate::Orphan => {}
@@ -413,15 +413,15 @@ impl Node {
         if !safe.is_empty() {
             self.outbox.observe(Observation::HintsHanded { partition: partition.0, tasks: safe.len() as u64 });
         }
-        self.drop_kept(partition, safe);
+        self.drop_payload_hints(partition, safe);
         kept
     }
 
     /// Reports a hint that is about to be dropped as undeliverable, as there will be no other trace of it.
     fn tell_orphan(&mut self, (partition, id): Key) {
-        let Some(task) = self.repair.hints.kept.task(partition, &id) else { return };
+        let Some(task) = self.repair.hints.payload_hints.task(partition, &id) else { return };
         let payload_bytes = task.spec.as_ref().map_or(0, |spec| spec.payload.len() as u64);
-        let facts = kept::describe(task);
+        let facts = payload_hints::describe(task);
         self.outbox.observe(Observation::HintOrphaned { id, facts, payload_bytes });
     }
 
@@ -429,33 +429,33 @@ impl Node {
     fn drop_orphans(&mut self) {
         for key in std::mem::take(&mut self.repair.hints.orphans) {
             let (partition, id) = key;
-            if self.repair.hints.kept.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
-                self.drop_kept(partition, vec![id]);
+            if self.repair.hints.payload_hints.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
+                self.drop_payload_hints(partition, vec![id]);
             }
         }
     }
 
-    fn drop_kept(&mut self, partition: PartitionId, ids: Vec<TaskId>) {
+    fn drop_payload_hints(&mut self, partition: PartitionId, ids: Vec<TaskId>) {
         if !ids.is_empty() {
-            ids.iter().for_each(|id| self.repair.hints.kept.remove(partition, id));
+            ids.iter().for_each(|id| self.repair.hints.payload_hints.remove(partition, id));
             self.outbox.persist(Record::Handed { to: None, partition, ids });
         }
     }
 
     /// Drops id hints that a member has stored or refused: anti-entropy brings what it can take after all.
-    fn owed_answered(&mut self, from: NodeId, flight: &Flight, outcomes: &[Outcome]) {
+    fn id_hints_answered(&mut self, from: NodeId, flight: &Flight, outcomes: &[Outcome]) {
         let answered = flight.ids.iter().zip(outcomes);
         let over = answered.filter(|(_, outcome)| matches!(outcome, Outcome::Stored | Outcome::TooOld));
         let ids: Vec<TaskId> = over.map(|((id, _), _)| *id).collect();
-        self.drop_owed_to(from, flight.partition, ids);
+        self.drop_id_hints_to(from, flight.partition, ids);
     }
 
-    fn drop_owed_to(&mut self, node: NodeId, partition: PartitionId, ids: Vec<TaskId>) {
+    fn drop_id_hints_to(&mut self, node: NodeId, partition: PartitionId, ids: Vec<TaskId>) {
         if ids.is_empty() {
             return;
         }
         let tasks = ids.len() as u64;
-        self.repair.hints.owed.remove(node, partition, &ids);
+        self.repair.hints.id_hints.remove(node, partition, &ids);
         self.outbox.persist(Record::Handed { to: Some(node), partition, ids });
         self.outbox.observe(Observation::HintsHanded { partition: partition.0, tasks });
     }
@@ -463,9 +463,9 @@ impl Node {
     /// Informs observers how much is kept, and what has been kept for too long.
     fn tell_hints(&mut self) {
         let hints = &mut self.repair.hints;
-        let now = (hints.kept.count() as u64, hints.owed.count() as u64, hints.bytes());
-        if now != hints.told {
-            hints.told = now;
+        let now = (hints.payload_hints.count() as u64, hints.id_hints.count() as u64, hints.bytes());
+        if now != hints.reported {
+            hints.reported = now;
             let (tasks, ids, bytes) = now;
             self.outbox.observe(Observation::Hints { tasks, ids, bytes });
         }
@@ -475,7 +475,7 @@ impl Node {
         if now_ms.abs_diff(hints.overdue_told_ms) < long_ms {
             return;
         }
-        let tasks = hints.kept.overdue(now_ms, long_ms);
+        let tasks = hints.payload_hints.overdue(now_ms, long_ms);
         if tasks > 0 {
             hints.overdue_told_ms = now_ms;
             self.outbox.observe(Observation::HintsOverdue { tasks });
@@ -494,7 +494,7 @@ mod tests {
         let (mut now_us, last) = (0, LATE_MAX as u64 + 3);
         for number in 0..=last {
             delivery.flight =
-                Some(Flight { number, kept: true, partition: PARTITION, ids: Vec::new(), sent_us: now_us });
+                Some(Flight { number, is_payload: true, partition: PARTITION, ids: Vec::new(), sent_us: now_us });
             now_us += 1_000 << DOUBLINGS_MAX;
             assert!(delivery.is_due(now_us, 1_000));
         }

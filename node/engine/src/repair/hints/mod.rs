@@ -5,12 +5,12 @@
 //! its own disk as one copy. No other node has them, so they are never dropped for age or for want of room: with no room, the write is
 //! refused.
 //!
-//! A payload hint is dropped (`settle_kept`, `Kept::fate`) once a majority of the cohort has the facts on disk. That never leaves fewer
-//! copies than the answer promised. The promised copies are the keeper's and those of members. Of members without holes fewer than a
-//! majority have one, or the write would be strict. So together with the keeper's these copies are a majority at most; dropping at fewer
-//! members would give up a copy for nothing. Copies of members with holes stay where they are, and anti-entropy keeps them. What a
-//! majority has is as safe as a strict write, and anti-entropy brings it to the rest. Two kinds of answers do not count: those of a
-//! member that has lost records since (`forget_answers`), and those from before the keeper's own restart, which are not logged.
+//! A payload hint is dropped (`settle_payload_hints`, `Kept::fate`) once a majority of the cohort has the facts on disk. That never leaves
+//! fewer copies than the answer promised. The promised copies are the keeper's and those of members. Of members with complete facts fewer
+//! than a majority have one, or the write would be strict. So together with the keeper's these copies are a majority at most; dropping at
+//! fewer members would give up a copy for nothing. Copies of members with incomplete facts stay where they are, and anti-entropy keeps
+//! them. What a majority has is as safe as a strict write, and anti-entropy brings it to the rest. Two kinds of answers do not count: those
+//! of a member that has lost records since (`forget_answers`), and those from before the keeper's own restart, which are not logged.
 //!
 //! **Id hints** (`owed`): ids of tasks that a member lacks. While a member is away, the first live member in the order of preference
 //! notes, once a round, which tasks have changed since the point up to which the absent one is known to know everything: its cursor among
@@ -21,30 +21,30 @@
 //! **No task comes back by a hint.** The keeper of a hint is a sender like any other. A member takes an unknown id that is not above its
 //! watermark only from a replica that has forgotten as often, and the keeper of a partition that is not its own is never one
 //! (`retention/forgetting.rs`). If a majority refuses a task for that, and so does each member that was ever sent it, it can never be
-//! handed over: the hint is an orphan. Only the answers of members without holes count, as others may have lost what they say they do not
-//! have; and a restarted member is asked anew. Members that took it are asked again when another refuses it, as it may have ended and
+//! handed over: the hint is an orphan. Only the answers of members with complete facts count, as others may have lost what they say they do
+//! not have; and a restarted member is asked anew. Members that took it are asked again when another refuses it, as it may have ended and
 //! been forgotten since. The operator learns what an orphan is, and it is dropped.
 //!
 //! A record of hints that the log has lost is a copy less, as a lost record of facts is where a write was sloppy. No other node knows
 //! what it was, so the node only reports the loss.
 
 pub mod delivery;
-pub mod kept;
-pub mod owed;
+pub mod id_hints;
+pub mod payload_hints;
 
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use crate::write_read::admission::grows;
 use delivery::Delivery;
-pub use kept::Kept;
+pub use id_hints::IdHints;
 use norn_model::config::mutant;
 use norn_model::limits::{EXCHANGE_TASKS_MAX, ORPHANS_MAX, RECENT_CHANGES_MAX};
 use norn_model::message::{Items, Outcome, ReadWrite};
 use norn_model::record::Record;
 use norn_model::task::Task;
 use norn_wire::{NodeId, PartitionId, TaskId};
-pub use owed::Owed;
+pub use payload_hints::PayloadHints;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -52,17 +52,17 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Hints {
     /// Payload hints: facts of partitions that are not held here.
-    pub kept: Kept,
+    pub payload_hints: PayloadHints,
     /// Id hints: what members lack.
-    pub owed: Owed,
+    pub id_hints: IdHints,
     /// Delivery to each node.
     deliveries: BTreeMap<NodeId, Delivery>,
     /// Undeliverable hints, which the operator learns of before they are dropped.
-    orphans: BTreeSet<kept::Key>,
+    orphans: BTreeSet<payload_hints::Key>,
     /// Number of records of hints that the log has lost.
     lost: u64,
     /// Tasks, ids and bytes as last reported to observers.
-    told: (u64, u64, u64),
+    reported: (u64, u64, u64),
     /// Time of the latest report that hints are kept for too long, by the wall clock.
     overdue_told_ms: u64,
 }
@@ -70,23 +70,23 @@ pub struct Hints {
 impl Hints {
     /// Whether there are no hints for any node.
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.owed.is_empty()
+        self.payload_hints.is_empty() && self.id_hints.is_empty()
     }
 
     /// Approximate memory of all hints.
     fn bytes(&self) -> u64 {
-        (self.kept.bytes() + self.owed.bytes()) as u64
+        (self.payload_hints.bytes() + self.id_hints.bytes()) as u64
     }
 
     /// Discards what a node acknowledged in incarnations before `boot`.
     pub fn forget_answers(&mut self, node: NodeId, boot: u64) {
-        self.kept.forget_answers(node, boot);
+        self.payload_hints.forget_answers(node, boot);
         self.look_anew();
     }
 
     /// Notes that a node was restarted: it may take what it could not take before, and will not answer what it was sent.
     pub fn restarted(&mut self, node: NodeId) {
-        self.kept.forget_refusals(node);
+        self.payload_hints.forget_refusals(node);
         self.deliveries.remove(&node);
     }
 
@@ -104,14 +104,14 @@ impl Node {
 
     /// Starts delivery once other nodes can be heard, and reports lost hints.
     pub(crate) fn begin_hints(&mut self) {
-        self.asks.listen(self.now.mono_us);
+        self.pending_requests.listen(self.now.mono_us);
         if self.repair.hints.lost > 0 {
             self.outbox.observe(Observation::HintsLost { records: std::mem::take(&mut self.repair.hints.lost) });
         }
-        self.drop_owed_to_strangers();
+        self.drop_id_hints_to_strangers();
         // The last start may have ended between the record of a cohort and that of what was dropped for it.
         for partition in self.partitions.keys().copied().collect::<Vec<_>>() {
-            self.drop_owed_outside(partition);
+            self.drop_id_hints_outside(partition);
         }
         self.arm_hints();
     }
@@ -123,7 +123,7 @@ impl Node {
     }
 
     /// Keeps the facts of a write for the members of a partition that is not held here. Answers the coordinator as a replica would.
-    pub(crate) fn keep_hint(&mut self, ask: u64, partition: PartitionId, items: &Items) {
+    pub(crate) fn keep_hint(&mut self, request_id: u64, partition: PartitionId, items: &Items) {
         if self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank()) {
             // Held here since: the replica answers for itself.
             return;
@@ -132,19 +132,20 @@ impl Node {
         let mut outcomes = Vec::new();
         for (id, delta) in items.iter() {
             let outcome = self.admit_hint(partition, id, delta);
-            if outcome == Outcome::Stored && self.repair.hints.kept.keep(partition, *id, delta.clone()) {
+            if outcome == Outcome::Stored && self.repair.hints.payload_hints.keep(partition, *id, delta.clone()) {
                 stored.push((*id, delta.clone()));
             }
             outcomes.push(outcome);
         }
         if !stored.is_empty() {
-            let (since_ms, tasks) = (self.repair.hints.kept.since(partition, self.now.wall_ms), stored.len() as u64);
+            let (since_ms, tasks) =
+                (self.repair.hints.payload_hints.since(partition, self.now.wall_ms), stored.len() as u64);
             self.outbox.persist(Record::Hint { partition, since_ms, items: Arc::new(stored) });
             self.outbox.observe(Observation::HintKept { partition: partition.0, tasks });
             self.repair.hints.look_anew();
             self.arm_hints();
         }
-        let answer = ReadWrite::Kept { ask, partition, outcomes };
+        let answer = ReadWrite::Kept { request_id, partition, outcomes };
         if mutant!(self.config, HintNotDurable) {
             self.outbox.send(self.me, answer);
         } else {
@@ -154,7 +155,7 @@ impl Node {
 
     /// Whether facts may be kept. Whether a task was forgotten is not known here.
     fn admit_hint(&mut self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
-        let known = self.repair.hints.kept.task(partition, id);
+        let known = self.repair.hints.payload_hints.task(partition, id);
         if known.is_some_and(|task| task.knows(delta)) {
             return Outcome::Stored;
         }
@@ -168,14 +169,14 @@ impl Node {
             return Outcome::NoSpace;
         }
         let bare = known.is_none() && delta.spec.is_none();
-        if bare && self.repair.hints.kept.without_spec(partition) >= ORPHANS_MAX as u64 {
+        if bare && self.repair.hints.payload_hints.without_spec(partition) >= ORPHANS_MAX as u64 {
             return Outcome::Overloaded;
         }
-        let more = kept::size_bytes(delta) as u64;
+        let more = payload_hints::size_bytes(delta) as u64;
         while self.repair.hints.bytes() + more > self.config.hints_bytes_max {
             // Id hints go first: nothing depends on them.
-            let Some(node) = self.repair.hints.owed.oldest() else { return Outcome::Overloaded };
-            self.drop_owed(node);
+            let Some(node) = self.repair.hints.id_hints.oldest() else { return Outcome::Overloaded };
+            self.drop_id_hints(node);
         }
         Outcome::Stored
     }
@@ -187,10 +188,10 @@ impl Node {
             return;
         }
         let (now_ms, ttl_ms) = (self.now.wall_ms, self.config.hint_ttl_ms);
-        if self.repair.hints.owed.is_over(node, now_ms, ttl_ms) {
-            self.drop_owed(node);
+        if self.repair.hints.id_hints.is_over(node, now_ms, ttl_ms) {
+            self.drop_id_hints(node);
         }
-        for partition in self.repair.exchange.changed_without(node) {
+        for partition in self.repair.anti_entropy.changed_without(node) {
             let replica = &self.partitions[&partition];
             let cohort = replica.cohort();
             let mut there = cohort.members().filter(|member| *member != node && self.is_alive(*member));
@@ -198,46 +199,46 @@ impl Node {
                 continue;
             }
             let changes = replica.store.changes();
-            let known = self.repair.exchange.known_to(node, partition).unwrap_or(changes);
-            let from = self.repair.hints.owed.noted(node, partition, changes).unwrap_or(known);
+            let known = self.repair.anti_entropy.known_to(node, partition).unwrap_or(changes);
+            let from = self.repair.hints.id_hints.noted(node, partition, changes).unwrap_or(known);
             // Changes older than the ring of recent ones are left to the comparison of trees.
             let oldest = changes.saturating_sub(RECENT_CHANGES_MAX as u64);
             let Some(recent) = replica.store.recent_after(from.max(oldest)) else { continue };
             let room = self.config.hints_bytes_max.saturating_sub(self.repair.hints.bytes());
-            let ids = self.repair.hints.owed.note(node, partition, recent, (now_ms, room));
+            let ids = self.repair.hints.id_hints.note(node, partition, recent, (now_ms, room));
             for part in ids.chunks(EXCHANGE_TASKS_MAX) {
-                let since_ms = self.repair.hints.owed.since(node).expect("just noted");
-                self.outbox.persist(Record::Owed { to: node, partition, since_ms, ids: part.to_vec() });
+                let since_ms = self.repair.hints.id_hints.since(node).expect("just noted");
+                self.outbox.persist(Record::IdHint { to: node, partition, since_ms, ids: part.to_vec() });
             }
         }
         self.arm_hints();
     }
 
     /// Drops id hints of a partition for nodes that do not hold it, or if this node does not.
-    pub(crate) fn drop_owed_outside(&mut self, partition: PartitionId) {
+    pub(crate) fn drop_id_hints_outside(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let here = replica.cohort().has_voter(self.me) && !replica.is_blank();
-        let owed = self.repair.hints.owed.to_whom(partition);
+        let owed = self.repair.hints.id_hints.to_whom(partition);
         let out: Vec<NodeId> = owed.into_iter().filter(|node| !here || !replica.cohort().has_voter(*node)).collect();
         for node in out {
-            self.repair.hints.owed.remove(node, partition, &[]);
+            self.repair.hints.id_hints.remove(node, partition, &[]);
             self.outbox.persist(Record::Handed { to: Some(node), partition, ids: Vec::new() });
         }
     }
 
     /// Drops id hints for nodes that are no peers any more: these never come back.
-    pub(crate) fn drop_owed_to_strangers(&mut self) {
-        let strange: Vec<NodeId> = self.repair.hints.owed.nodes().filter(|node| !self.has_peer(*node)).collect();
+    pub(crate) fn drop_id_hints_to_strangers(&mut self) {
+        let strange: Vec<NodeId> = self.repair.hints.id_hints.nodes().filter(|node| !self.has_peer(*node)).collect();
         for node in strange {
-            self.drop_owed(node);
-            self.repair.hints.owed.is_back(node);
+            self.drop_id_hints(node);
+            self.repair.hints.id_hints.is_back(node);
         }
     }
 
     /// Drops all id hints for a node.
-    fn drop_owed(&mut self, node: NodeId) {
+    fn drop_id_hints(&mut self, node: NodeId) {
         let (mut partitions, mut tasks) = (Vec::new(), 0);
-        for (partition, count) in self.repair.hints.owed.give_up(node) {
+        for (partition, count) in self.repair.hints.id_hints.give_up(node) {
             partitions.push(partition);
             tasks += count;
         }
@@ -261,14 +262,14 @@ impl Node {
             return Err(format!("a hint for partition {partition}, which is none"));
         }
         for (id, delta) in items {
-            self.repair.hints.kept.keep(partition, *id, delta.clone());
+            self.repair.hints.payload_hints.keep(partition, *id, delta.clone());
         }
-        self.repair.hints.kept.set_since(partition, since_ms);
+        self.repair.hints.payload_hints.set_since(partition, since_ms);
         Ok(())
     }
 
     /// Restores id hints from the log. A node that is in no roster was in one when this was written.
-    pub(crate) fn recover_owed(
+    pub(crate) fn recover_id_hints(
         &mut self,
         to: NodeId,
         partition: PartitionId,
@@ -280,15 +281,15 @@ impl Node {
             return Err(format!("what node {to} lacks of partition {partition}, which is none"));
         }
         self.replica_mut(partition)?;
-        self.repair.hints.owed.recover(to, partition, since_ms, ids);
+        self.repair.hints.id_hints.recover(to, partition, since_ms, ids);
         Ok(())
     }
 
     /// Restores from the log that hints were handed over.
     pub(crate) fn recover_handed(&mut self, to: Option<NodeId>, partition: PartitionId, ids: &[TaskId]) {
         match to {
-            Some(node) => self.repair.hints.owed.remove(node, partition, ids),
-            None => ids.iter().for_each(|id| self.repair.hints.kept.remove(partition, id)),
+            Some(node) => self.repair.hints.id_hints.remove(node, partition, ids),
+            None => ids.iter().for_each(|id| self.repair.hints.payload_hints.remove(partition, id)),
         }
     }
 }
@@ -296,8 +297,8 @@ impl Node {
 impl Node {
     /// Checks the counts, and that a timer is set for delivery.
     pub(crate) fn check_hints(&self) -> Result<(), String> {
-        self.repair.hints.kept.check()?;
-        self.repair.hints.owed.check()?;
+        self.repair.hints.payload_hints.check()?;
+        self.repair.hints.id_hints.check()?;
         if !self.repair.hints.is_empty() && !self.starting && !self.timers.is_set(Key::Hints) {
             return Err("hints are kept, and no timer is set for them".into());
         }

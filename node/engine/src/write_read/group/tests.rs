@@ -32,7 +32,7 @@ fn sent(nodes: &[u128]) -> Group {
 }
 
 fn answer(group: &mut Group, node: u128, outcome: Outcome, at: Viewstamp) {
-    let answer = WriteAnswer { outcomes: vec![outcome], boot: 1, holes: false, lasting: false, at };
+    let answer = WriteAnswer { outcomes: vec![outcome], boot: 1, incomplete: false, lasting: false, at };
     group.take(replica(node), answer);
 }
 

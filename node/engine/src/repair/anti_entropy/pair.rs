@@ -1,6 +1,6 @@
 //! Per-peer sync state: what this node knows of one partition at one peer, and of all partitions there.
 
-use super::dialogue::Dialogue;
+use super::sync_session::SyncSession;
 use norn_model::config::Config;
 use norn_wire::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,7 +111,7 @@ pub struct Peer {
     /// All partitions that both nodes hold.
     pub pairs: BTreeMap<PartitionId, Pair>,
     /// Messages still to be sent.
-    pub dialogue: Dialogue,
+    pub sync_session: SyncSession,
 }
 
 impl Peer {
@@ -119,7 +119,7 @@ impl Peer {
     pub fn anew(&self, shared: impl Iterator<Item = PartitionId>) -> Peer {
         let pairs: BTreeMap<PartitionId, Pair> =
             shared.map(|id| (id, self.pairs.get(&id).map_or_else(Pair::default, Pair::anew))).collect();
-        Peer { dirty: pairs.keys().copied().collect(), pairs, dialogue: Dialogue::default() }
+        Peer { dirty: pairs.keys().copied().collect(), pairs, sync_session: SyncSession::default() }
     }
 }
 

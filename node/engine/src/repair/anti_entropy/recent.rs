@@ -18,13 +18,13 @@ impl Node {
     pub(super) fn offer(&mut self, node: NodeId, partitions: &[PartitionId]) {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         for partition in partitions {
-            if self.repair.exchange.budget.admit(self.now.mono_us, &self.config).is_err() {
+            if self.repair.anti_entropy.budget.admit(self.now.mono_us, &self.config).is_err() {
                 // These partitions are dirty, so the next round comes back to them.
                 break;
             }
             let Some(part) = self.recent_part(node, *partition) else { continue };
             let part_bytes = PART_BYTES + part.tasks.len() * OFFER_BYTES;
-            self.repair.exchange.budget.spend(Cost { bytes: part_bytes as u64, looks: part.tasks.len() as u64 });
+            self.repair.anti_entropy.budget.spend(Cost { bytes: part_bytes as u64, looks: part.tasks.len() as u64 });
             bytes += part_bytes;
             parts.push(part);
             if bytes >= EXCHANGE_BYTES_MAX {
@@ -40,7 +40,7 @@ impl Node {
 
     fn recent_part(&mut self, node: NodeId, partition: PartitionId) -> Option<RecentPart> {
         let store = &self.partitions.get(&partition)?.store;
-        let pair = self.repair.exchange.peers.get_mut(&node)?.pairs.get_mut(&partition)?;
+        let pair = self.repair.anti_entropy.peers.get_mut(&node)?.pairs.get_mut(&partition)?;
         let stuck = pair.is_stuck(store.changes());
         let recent = pair.cursor.and_then(|cursor| store.recent_after(cursor).map(|recent| (cursor, recent)));
         let Some((cursor, recent)) = recent.filter(|_| !stuck) else {
@@ -73,7 +73,7 @@ impl Node {
         for WantPart { partition, upto, ids } in parts {
             let Some(replica) = self.partitions.get(partition) else { continue };
             let changes = replica.store.changes();
-            let Some(peer) = self.repair.exchange.peers.get_mut(&from) else { return };
+            let Some(peer) = self.repair.anti_entropy.peers.get_mut(&from) else { return };
             let Some(pair) = peer.pairs.get_mut(partition) else { continue };
             if boot == self.boot
                 && let Some(upto) = upto.filter(|upto| *upto <= changes)
@@ -88,7 +88,7 @@ impl Node {
                     more.push(*partition);
                 }
             }
-            peer.dialogue.send(*partition, ids);
+            peer.sync_session.send(*partition, ids);
         }
         self.offer(from, &more);
         self.go_on_with_repair();

@@ -2,21 +2,21 @@
 //!
 //! Each round two nodes compare the roots of the partitions that changed since they last agreed. Equal roots cost 16 bytes, and unchanged
 //! partitions cost nothing. Where roots differ, the digests of recent changes are offered first (`recent`). If that does not help, or
-//! goes back too far, the Merkle trees are compared, level by level (`dialogue`). A throttle bounds the cost (`budget`), and the state of
-//! each pair of replicas is known at any time (`pair`).
+//! goes back too far, the Merkle trees are compared, level by level (`sync_session`). A throttle bounds the cost (`budget`), and the state
+//! of each pair of replicas is known at any time (`pair`).
 
 pub mod arrival;
 pub mod budget;
-pub mod dialogue;
 pub mod pair;
 pub mod recent;
+pub mod sync_session;
 #[cfg(test)]
 mod tests;
 
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use crate::write_read::Ask;
+use crate::write_read::PendingRequest;
 use budget::{Budget, Cost};
 use norn_model::config::{Config, mutant};
 use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
@@ -36,17 +36,17 @@ type Batch = (Vec<(TaskId, Task)>, Vec<(usize, Wanted)>);
 
 /// State of anti-entropy with all peers.
 #[derive(Debug, Default)]
-pub struct Exchange {
+pub struct SyncState {
     peers: BTreeMap<NodeId, Peer>,
     budget: Budget,
     /// The peer that was served last.
     served: NodeId,
     began_us: u64,
     /// Whether observers were informed that not all replicas agree.
-    told: bool,
+    reported: bool,
 }
 
-impl Exchange {
+impl SyncState {
     /// Notes that a partition changed here.
     pub fn changed(&mut self, partition: PartitionId) {
         for peer in self.peers.values_mut() {
@@ -99,24 +99,24 @@ impl Exchange {
     fn next_in_turn(&self) -> Option<NodeId> {
         let behind = self.peers.range((Bound::Excluded(self.served), Bound::Unbounded));
         let mut in_turn = behind.chain(self.peers.range(..=self.served));
-        in_turn.find(|(_, peer)| !peer.dialogue.is_idle()).map(|(node, _)| *node)
+        in_turn.find(|(_, peer)| !peer.sync_session.is_idle()).map(|(node, _)| *node)
     }
 }
 
 impl Node {
     /// Starts anew with a peer of which nothing is known any more.
-    pub(crate) fn exchange_anew(&mut self, node: NodeId) {
+    pub(crate) fn begin_anti_entropy_with(&mut self, node: NodeId) {
         let (me, anybody) = (self.me, mutant!(self.config, ExileMerges));
         let both = |replica: &&Partition| {
             let cohort = replica.cohort();
             (cohort.knows(node) || anybody) && cohort.knows(me) && !replica.is_blank()
         };
         let shared = self.partitions.values().filter(both);
-        let exchange = &mut self.repair.exchange;
-        let peer = exchange.peers.entry(node).or_default();
+        let anti_entropy = &mut self.repair.anti_entropy;
+        let peer = anti_entropy.peers.entry(node).or_default();
         *peer = peer.anew(shared.map(|replica| replica.id));
-        if exchange.began_us == 0 {
-            exchange.began_us = self.now.mono_us;
+        if anti_entropy.began_us == 0 {
+            anti_entropy.began_us = self.now.mono_us;
         }
     }
 
@@ -125,7 +125,7 @@ impl Node {
         let replica = &self.partitions[&partition];
         let (cohort, here) = (replica.cohort(), replica.cohort().knows(self.me) && !replica.is_blank());
         let anybody = mutant!(self.config, ExileMerges);
-        for (node, peer) in &mut self.repair.exchange.peers {
+        for (node, peer) in &mut self.repair.anti_entropy.peers {
             if here && (cohort.knows(*node) || anybody) {
                 peer.pairs.entry(partition).or_default();
                 peer.dirty.insert(partition);
@@ -136,36 +136,36 @@ impl Node {
         }
     }
 
-    pub(crate) fn exchange_round(&mut self) {
+    pub(crate) fn anti_entropy_round(&mut self) {
         let interval_ms = self.config.exchange_interval_ms;
         let wait_ms = self.random.between(interval_ms * 3 / 4, interval_ms * 5 / 4);
-        self.timers.set(Key::Exchange, self.now.mono_after_ms(wait_ms));
-        let nodes: Vec<NodeId> = self.repair.exchange.peers.keys().copied().collect();
+        self.timers.set(Key::AntiEntropy, self.now.mono_after_ms(wait_ms));
+        let nodes: Vec<NodeId> = self.repair.anti_entropy.peers.keys().copied().collect();
         let round = self.healing_round();
         for node in nodes {
             // A node that is short of room leaves its missing facts to later rounds.
             if self.is_alive(node) {
-                self.repair.hints.owed.is_back(node);
+                self.repair.hints.id_hints.is_back(node);
             } else {
                 self.note_absent(node);
             }
             let first = self.hints_go_first(node);
             let (alive, short) = (self.is_alive(node), self.is_short_of_disk());
-            let holes = if round > 0 { self.open_with(node) } else { BTreeSet::new() };
+            let incomplete = if round > 0 { self.open_with(node) } else { BTreeSet::new() };
             let partitions = &self.partitions;
-            let peer = self.repair.exchange.peers.get_mut(&node).expect("just listed");
+            let peer = self.repair.anti_entropy.peers.get_mut(&node).expect("just listed");
             peer.dirty.retain(|id| peer.pairs.contains_key(id));
             if !alive {
-                peer.dialogue = Default::default();
+                peer.sync_session = Default::default();
             }
             if !alive || short {
                 continue;
             }
             let root = |id: &PartitionId| (*id, partitions[id].store.root());
-            let roots: Vec<_> = peer.dirty.union(&holes).map(root).collect();
+            let roots: Vec<_> = peer.dirty.union(&incomplete).map(root).collect();
             if !roots.is_empty() && !first {
                 self.outbox.send(node, AntiEntropy::Roots { roots, round });
-                holes.into_iter().for_each(|partition| self.ask_groups(node, partition, round));
+                incomplete.into_iter().for_each(|partition| self.ask_groups(node, partition, round));
             }
         }
         self.tell_agreement();
@@ -206,7 +206,7 @@ impl Node {
     /// Notes that both replicas are equal, up to what is changing right now.
     fn agreed(&mut self, node: NodeId, partition: PartitionId) {
         let changes = self.partitions[&partition].store.changes();
-        let Some(peer) = self.repair.exchange.peers.get_mut(&node) else { return };
+        let Some(peer) = self.repair.anti_entropy.peers.get_mut(&node) else { return };
         if let Some(pair) = peer.pairs.get_mut(&partition) {
             peer.dirty.remove(&partition);
             pair.agreed(self.now.mono_us, changes);
@@ -214,7 +214,7 @@ impl Node {
     }
 
     fn differs(&mut self, node: NodeId, partition: PartitionId) {
-        let Some(peer) = self.repair.exchange.peers.get_mut(&node) else { return };
+        let Some(peer) = self.repair.anti_entropy.peers.get_mut(&node) else { return };
         if let Some(pair) = peer.pairs.get_mut(&partition) {
             peer.dirty.insert(partition);
             pair.differs();
@@ -243,24 +243,24 @@ impl Node {
 
     /// Begins a comparison at the top of a partition's tree, unless one is under way.
     fn compare_trees(&mut self, node: NodeId, partition: PartitionId) {
-        let salt = self.asks.number();
+        let salt = self.pending_requests.number();
         let comes_first = self.me < node;
-        let Some(peer) = self.repair.exchange.peers.get_mut(&node) else { return };
+        let Some(peer) = self.repair.anti_entropy.peers.get_mut(&node) else { return };
         let Some(pair) = peer.pairs.get_mut(&partition) else { return };
         if !pair.is_busy(self.now.mono_us, &self.config) && pair.may_begin(comes_first) {
             pair.goes_on(self.now.mono_us);
-            peer.dialogue.begin(partition, salt);
+            peer.sync_session.begin(partition, salt);
         }
     }
 
     pub(crate) fn on_steps(&mut self, from: NodeId, steps: Vec<Step>) {
-        let Some(peer) = self.repair.exchange.peers.get_mut(&from) else { return };
+        let Some(peer) = self.repair.anti_entropy.peers.get_mut(&from) else { return };
         let mut sound = true;
         for step in steps {
             match peer.pairs.get_mut(&step.partition()) {
                 Some(pair) => {
                     pair.goes_on(self.now.mono_us);
-                    sound &= peer.dialogue.hear(step);
+                    sound &= peer.sync_session.hear(step);
                 }
                 None => sound = false,
             }
@@ -279,7 +279,8 @@ impl Node {
 
     /// Read repair at the laggard: a coordinator saw that this replica lacks facts which `holder` has. Asks for them.
     pub(crate) fn on_lacks(&mut self, partition: PartitionId, id: TaskId, holder: NodeId) {
-        let shared = self.repair.exchange.peers.get(&holder).is_some_and(|peer| peer.pairs.contains_key(&partition));
+        let shared =
+            self.repair.anti_entropy.peers.get(&holder).is_some_and(|peer| peer.pairs.contains_key(&partition));
         if shared {
             let parts = vec![WantPart { partition, upto: None, ids: vec![id] }];
             self.outbox.send(holder, AntiEntropy::Want { boot: self.boot, parts });
@@ -287,8 +288,8 @@ impl Node {
     }
 
     /// Read repair: names each replica that lacks a part of `task` the replicas that have it.
-    pub(crate) fn repair_laggards(&mut self, ask: u64, task: &Task) {
-        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+    pub(crate) fn repair_laggards(&mut self, request_id: u64, task: &Task) {
+        let Some(PendingRequest::Read(read)) = self.pending_requests.get(request_id) else { return };
         let (id, partition) = (read.id, self.partition_of(&read.id));
         for (laggard, holder) in read.laggards(task) {
             if !self.may_repair_task(task) {
@@ -300,7 +301,7 @@ impl Node {
 
     /// Whether read repair of a task is within the budget. Charges it if so.
     fn may_repair_task(&mut self, task: &Task) -> bool {
-        let budget = &mut self.repair.exchange.budget;
+        let budget = &mut self.repair.anti_entropy.budget;
         let may = budget.admit(self.now.mono_us, &self.config).is_ok();
         if may {
             budget.spend(Cost::of_task(task.size_bytes()));
@@ -310,16 +311,16 @@ impl Node {
 
     /// Schedules repair if any work is left.
     fn go_on_with_repair(&mut self) {
-        if self.repair.exchange.next_in_turn().is_some() {
+        if self.repair.anti_entropy.next_in_turn().is_some() {
             self.timers.set_if_none(Key::Repair, self.now.mono_us);
         }
     }
 
     /// Does a slice of the work left for one peer. Other peers, and all else the node has to do, come in between.
     pub(crate) fn repair(&mut self) {
-        let Some(node) = self.repair.exchange.next_in_turn() else { return };
+        let Some(node) = self.repair.anti_entropy.next_in_turn() else { return };
         let now_us = self.now.mono_us;
-        let allowed = match self.repair.exchange.budget.admit(now_us, &self.config) {
+        let allowed = match self.repair.anti_entropy.budget.admit(now_us, &self.config) {
             Ok(allowed) => allowed,
             Err(wait_us) => {
                 // Not for the first byte, so that messages are worth sending.
@@ -327,10 +328,10 @@ impl Node {
                 return;
             }
         };
-        self.repair.exchange.served = node;
+        self.repair.anti_entropy.served = node;
         let (partitions, config) = (&self.partitions, &self.config);
-        let peer = self.repair.exchange.peers.get_mut(&node).expect("it was its turn");
-        let slice = peer.dialogue.work(|id| partitions.get(&id).map(|replica| &replica.store), allowed, config);
+        let peer = self.repair.anti_entropy.peers.get_mut(&node).expect("it was its turn");
+        let slice = peer.sync_session.work(|id| partitions.get(&id).map(|replica| &replica.store), allowed, config);
         for partition in &slice.partitions {
             if let Some(pair) = peer.pairs.get_mut(partition) {
                 pair.goes_on(now_us);
@@ -341,14 +342,14 @@ impl Node {
                 pair.found(*salt, *tasks);
             }
         }
-        self.repair.exchange.budget.spend(slice.cost);
+        self.repair.anti_entropy.budget.spend(slice.cost);
         if !slice.steps.is_empty() {
             self.outbox.send(node, AntiEntropy::Steps { steps: slice.steps });
         }
         for parcel in &slice.parcels {
             self.send_tasks(node, parcel.partition, &parcel.ids, parcel.by_buckets);
         }
-        if self.repair.exchange.next_in_turn().is_some() {
+        if self.repair.anti_entropy.next_in_turn().is_some() {
             self.timers.set(Key::Repair, self.now.mono_after_ms(REPAIR_PAUSE_MS));
         }
     }
@@ -381,7 +382,7 @@ impl Node {
     /// How near a replica of this node is to those of its peers.
     pub(crate) fn agreements(&self, partition: PartitionId) -> Vec<Agreement> {
         let now_us = self.now.mono_us;
-        let peers = self.repair.exchange.peers.iter();
+        let peers = self.repair.anti_entropy.peers.iter();
         let shared = peers.filter_map(|(node, peer)| Some((node, peer, peer.pairs.get(&partition)?)));
         shared
             .map(|(node, peer, pair)| {
@@ -395,11 +396,11 @@ impl Node {
 
     /// Informs observers how near the replicas are, as long as they are not equal.
     fn tell_agreement(&mut self) {
-        let exchange = &mut self.repair.exchange;
+        let anti_entropy = &mut self.repair.anti_entropy;
         let (mut apart, mut oldest_us) = (BTreeSet::new(), self.now.mono_us);
-        for peer in exchange.peers.values() {
+        for peer in anti_entropy.peers.values() {
             for (id, pair) in peer.dirty.iter().filter_map(|id| Some((id, peer.pairs.get(id)?))) {
-                oldest_us = oldest_us.min(pair.agreed_us().unwrap_or(exchange.began_us));
+                oldest_us = oldest_us.min(pair.agreed_us().unwrap_or(anti_entropy.began_us));
                 if pair.is_apart(self.now.mono_us, &self.config) {
                     apart.insert(*id);
                 }
@@ -407,8 +408,8 @@ impl Node {
         }
         let (apart, oldest_ms) = (apart.len() as u64, (self.now.mono_us - oldest_us) / 1_000);
         let is_news = apart > 0 || oldest_ms > 0;
-        if is_news || exchange.told {
-            exchange.told = is_news;
+        if is_news || anti_entropy.reported {
+            anti_entropy.reported = is_news;
             self.outbox.observe(Observation::Agreement { apart, oldest_ms });
         }
     }

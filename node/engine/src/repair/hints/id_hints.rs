@@ -24,12 +24,12 @@ struct Debt {
 
 /// Id hints of all members.
 #[derive(Debug, Default)]
-pub struct Owed {
+pub struct IdHints {
     debts: BTreeMap<NodeId, Debt>,
     count: usize,
 }
 
-impl Owed {
+impl IdHints {
     /// Whether no member lacks anything.
     pub fn is_empty(&self) -> bool {
         self.count == 0

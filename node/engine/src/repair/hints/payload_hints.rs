@@ -46,7 +46,7 @@ struct Holder {
 struct Refusal {
     /// Its incarnation then.
     boot: u64,
-    /// The member has no holes: what it does not know, it does not have.
+    /// The member has complete facts: what it does not know, it does not have.
     sure: bool,
     /// Number of refusals in a row.
     times: u32,
@@ -74,7 +74,7 @@ pub enum Answer {
     },
     /// The task may be one that was forgotten.
     Refuses {
-        /// The member has no holes.
+        /// The member has complete facts.
         sure: bool,
     },
 }
@@ -92,7 +92,7 @@ pub enum Fate {
 
 /// Payload hints of a node.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct PayloadHints {
     tasks: BTreeMap<Key, Entry>,
     /// Amounts, for each partition of which anything is kept.
     partitions: BTreeMap<PartitionId, Amount>,
@@ -138,7 +138,7 @@ pub struct Piece {
     pub again_us: Option<u64>,
 }
 
-impl Kept {
+impl PayloadHints {
     /// Whether there are no payload hints.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
@@ -168,7 +168,7 @@ impl Kept {
     pub fn keep(&mut self, partition: PartitionId, id: TaskId, delta: Task) -> bool {
         self.versions += 1;
         let version = self.versions;
-        let Kept { tasks, partitions, bytes, .. } = self;
+        let PayloadHints { tasks, partitions, bytes, .. } = self;
         let amount = partitions.entry(partition).or_default();
         let entry = tasks.entry((partition, id)).or_insert_with(|| {
             amount.tasks += 1;
@@ -342,7 +342,7 @@ impl Kept {
     /// Discards what a node answered in incarnations before `boot`.
     pub fn forget_answers(&mut self, node: NodeId, boot: u64) {
         for entry in self.tasks.values_mut() {
-            entry.holders.retain(|holder, told| *holder != node || told.boot >= boot);
+            entry.holders.retain(|holder, answer| *holder != node || answer.boot >= boot);
             entry.refused.retain(|other, refusal| *other != node || refusal.boot >= boot);
         }
     }
@@ -379,14 +379,14 @@ mod tests {
     const KEY: Key = (PartitionId(1), TaskId::MIN);
     const MEMBERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
-    fn kept(reason: &str) -> Kept {
-        let mut kept = Kept::default();
+    fn kept(reason: &str) -> PayloadHints {
+        let mut kept = PayloadHints::default();
         let cancel = Cancel { dead: false, reason: reason.into(), at_ms: 1 };
         assert!(kept.keep(KEY.0, KEY.1, Task::from_cancel(cancel)));
         kept
     }
 
-    fn version(kept: &Kept) -> u64 {
+    fn version(kept: &PayloadHints) -> u64 {
         let piece = kept.piece((MEMBERS[0], u64::MAX), None, (1, 1, 9), |_| Some(Viewstamp::default()));
         piece.ids.first().map_or(0, |(_, version)| *version)
     }
@@ -398,7 +398,7 @@ mod tests {
         Cohort::founded(&MEMBERS.map(|node| ReplicaId { node, incarnation: 1 }))
     }
 
-    fn answer(kept: &mut Kept, version: u64, node: NodeId, answer: Answer) {
+    fn answer(kept: &mut PayloadHints, version: u64, node: NodeId, answer: Answer) {
         kept.offered(KEY.0, &[(KEY.1, version)], node);
         kept.answered(KEY, version, (node, 1), answer, (0, 1_000));
     }
@@ -456,7 +456,7 @@ mod tests {
     fn who_refuses_is_asked_more_and_more_seldom() {
         let mut kept = kept("one");
         let version = version(&kept);
-        let asked_at = |kept: &Kept, now_us| {
+        let asked_at = |kept: &PayloadHints, now_us| {
             let piece = kept.piece((MEMBERS[0], now_us), None, (9, 9, 9), |_| Some(Viewstamp::default()));
             (piece.ids.len(), piece.again_us)
         };

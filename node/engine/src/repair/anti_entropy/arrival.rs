@@ -77,10 +77,10 @@ impl Node {
         }
     }
 
-    /// Refuses tasks of a replica that are forgotten here. If it has holes, it learns of it in this way.
+    /// Refuses tasks of a replica that are forgotten here. If it has incomplete facts, it learns of it in this way.
     fn refuse_forgotten(&mut self, to: NodeId, partition: PartitionId, ids: Vec<TaskId>) {
         let replica = &self.partitions[&partition];
-        if replica.healing.wound.is_whole() {
+        if replica.loss_recovery.data_loss.is_whole() {
             let forgets = replica.forgets();
             self.outbox.send(to, GarbageCollection::Gone { partition, forgets, ids });
         }

@@ -211,12 +211,12 @@ impl Slice {
 
 /// Work left for one peer, in order. Bounded: what is too much is dropped, and found again by a later comparison.
 #[derive(Debug, Default)]
-pub struct Dialogue {
+pub struct SyncSession {
     jobs: VecDeque<Job>,
     bytes: usize,
 }
 
-impl Dialogue {
+impl SyncSession {
     /// Whether no work is left.
     pub fn is_idle(&self) -> bool {
         self.jobs.is_empty()

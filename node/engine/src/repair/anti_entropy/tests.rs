@@ -2,7 +2,7 @@
 //! without a node; steps and tasks are carried from one to the other, lost or repeated.
 
 use super::budget::Cost;
-use super::dialogue::{Dialogue, Parcel, Slice};
+use super::sync_session::{Parcel, Slice, SyncSession};
 use norn_model::config::Config;
 use norn_model::consensus::Hold;
 use norn_model::limits::{BUCKETS, REPAIR_LIST_TASKS_MAX, REPAIR_LOOKS_MAX, REPAIR_QUEUE_BYTES_MAX};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const PARTITION: PartitionId = PartitionId(3);
 /// No slice is bounded by what there is to spend.
 const PLENTY: Cost = Cost { bytes: u64::MAX, looks: u64::MAX };
-/// More slices than any of these dialogues needs.
+/// More slices than any of these sync sessions needs.
 const SLICES_MAX: usize = 10_000;
 
 fn enqueued() -> Task {
@@ -45,7 +45,7 @@ fn crowded(count: usize) -> Vec<TaskId> {
 #[derive(Default)]
 struct Side {
     store: Store,
-    dialogue: Dialogue,
+    sync_session: SyncSession,
     sent: Cost,
     steps: Vec<Step>,
     tasks: usize,
@@ -64,7 +64,7 @@ impl Side {
     }
 
     fn work(&mut self) -> Slice {
-        let slice = self.dialogue.work(|id| (id == PARTITION).then_some(&self.store), PLENTY, &Config::default());
+        let slice = self.sync_session.work(|id| (id == PARTITION).then_some(&self.store), PLENTY, &Config::default());
         self.sent.add(slice.cost);
         self.steps.extend(slice.steps.iter().cloned());
         self.tasks += slice.parcels.iter().map(|parcel| parcel.ids.len()).sum::<usize>();
@@ -86,16 +86,16 @@ fn arriving<T: Clone>(all: Vec<T>, faults: &mut Option<Random>) -> Vec<T> {
 
 /// Runs one comparison, from the top of the tree. `faults` decides what is lost.
 fn compare(sides: &mut [Side; 2], salt: u64, faults: &mut Option<Random>) {
-    sides[salt as usize % 2].dialogue.begin(PARTITION, salt);
+    sides[salt as usize % 2].sync_session.begin(PARTITION, salt);
     for slice in 0..SLICES_MAX {
-        if sides.iter().all(|side| side.dialogue.is_idle()) {
+        if sides.iter().all(|side| side.sync_session.is_idle()) {
             return;
         }
         let [one, other] = sides;
         let (from, to) = if slice % 2 == 0 { (one, other) } else { (other, one) };
         let Slice { steps, parcels, .. } = from.work();
         for step in arriving(steps, faults) {
-            assert!(to.dialogue.hear(step));
+            assert!(to.sync_session.hear(step));
         }
         for Parcel { ids, .. } in arriving(parcels, faults) {
             for id in ids {
@@ -103,7 +103,7 @@ fn compare(sides: &mut [Side; 2], salt: u64, faults: &mut Option<Random>) {
             }
         }
     }
-    panic!("a dialogue without end");
+    panic!("a sync session without end");
 }
 
 fn are_equal(sides: &[Side; 2]) -> bool {
@@ -265,11 +265,11 @@ fn an_empty_replica_is_sent_everything_without_questions() {
 #[test]
 fn a_slice_is_bounded_and_what_is_left_is_not_lost() {
     let mut sides = [Side::with((0..5_000).map(scattered)), Side::default()];
-    sides[1].dialogue.begin(PARTITION, 1);
+    sides[1].sync_session.begin(PARTITION, 1);
     let top = sides[1].work().steps;
-    top.into_iter().for_each(|step| assert!(sides[0].dialogue.hear(step)));
+    top.into_iter().for_each(|step| assert!(sides[0].sync_session.hear(step)));
     let mut sent = 0;
-    while !sides[0].dialogue.is_idle() {
+    while !sides[0].sync_session.is_idle() {
         let slice = sides[0].work();
         assert!(slice.cost.looks <= REPAIR_LOOKS_MAX + 16);
         sent += slice.parcels.iter().map(|parcel| parcel.ids.len()).sum::<usize>();
@@ -297,7 +297,7 @@ fn steps_that_nobody_makes_are_refused() {
         upto: None,
         hashes: hashes(bytes),
     };
-    let mut dialogue = Dialogue::default();
+    let mut sync_session = SyncSession::default();
     for unsound in [
         compared(Level::Groups, 1, 0, 0),
         compared(Level::Buckets, 32, 0, 0),
@@ -309,10 +309,10 @@ fn steps_that_nobody_makes_are_refused() {
         listed(0, 7),
         listed(0, (REPAIR_LIST_TASKS_MAX + 1) * 8),
     ] {
-        assert!(!dialogue.hear(unsound.clone()), "{unsound:?}");
+        assert!(!sync_session.hear(unsound.clone()), "{unsound:?}");
     }
-    assert!(dialogue.is_idle());
-    assert!(dialogue.hear(compared(Level::Cells, 0, 0b11, 16)) && dialogue.hear(listed(0, 16)));
+    assert!(sync_session.is_idle());
+    assert!(sync_session.hear(compared(Level::Cells, 0, 0b11, 16)) && sync_session.hear(listed(0, 16)));
 }
 
 #[test]
@@ -328,10 +328,10 @@ fn what_is_left_to_say_is_bounded_whatever_a_peer_says() {
         hashes: vec![1; REPAIR_LIST_TASKS_MAX * 8].into(),
     };
     for _ in 0..2 * REPAIR_QUEUE_BYTES_MAX / (REPAIR_LIST_TASKS_MAX * 8) {
-        assert!(side.dialogue.hear(step()));
+        assert!(side.sync_session.hear(step()));
     }
     let mut answers = 0;
-    while !side.dialogue.is_idle() {
+    while !side.sync_session.is_idle() {
         answers += side.work().steps.len();
     }
     assert!(answers <= REPAIR_QUEUE_BYTES_MAX / (REPAIR_LIST_TASKS_MAX * 8), "{answers}");
