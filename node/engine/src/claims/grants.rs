@@ -535,13 +535,13 @@ impl Node {
         }
     }
 
-    /// Some ended tasks whose claims may be dropped; `None` while nothing can be appended.
+    /// Some ended tasks whose claims may be dropped; `None` while nothing can be appended. Another leader begins anew.
     pub(crate) fn droppable(&mut self, partition: PartitionId) -> Option<Vec<TaskId>> {
+        let replica = self.partitions.get(&partition).filter(|replica| replica.consensus.established())?;
         if !self.may_append(partition) {
             self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
             return None;
         }
-        let replica = &self.partitions[&partition];
         let consensus = &replica.consensus;
         let committed = Viewstamp { epoch: consensus.viewstamp.epoch, length: consensus.commit };
         let from = replica.drop_after.map_or(Bound::Unbounded, Bound::Excluded);
