@@ -255,8 +255,8 @@ pub struct History {
     /// Cohorts from the committed one on, by version.
     seen: BTreeMap<PartitionId, BTreeMap<Viewstamp, Cohort>>,
     places: BTreeMap<NodeId, usize>,
-    /// Seats that a node was given after genesis.
-    seated: BTreeSet<(usize, PartitionId)>,
+    /// Cohort slots that a node was given after genesis.
+    slots_taken: BTreeSet<(usize, PartitionId)>,
     /// Every task that was ever put on the wire.
     pub specs: BTreeMap<TaskId, Spec>,
     /// Payloads that transactions may have given a task.
@@ -318,10 +318,11 @@ impl History {
     }
 
     /// Whether a node has ever held a partition.
-    pub fn had_seat(&self, node: usize, partition: PartitionId) -> bool {
+    pub fn had_slot(&self, node: usize, partition: PartitionId) -> bool {
         let Some(genesis) = &self.genesis else { return false };
         let founders = norn_model::metadata::cohort(genesis, partition);
-        self.seated.contains(&(node, partition)) || founders.iter().any(|replica| self.places[&replica.node] == node)
+        self.slots_taken.contains(&(node, partition))
+            || founders.iter().any(|replica| self.places[&replica.node] == node)
     }
 
     /// Whether a node is a member of a partition, or may be one.
@@ -401,8 +402,8 @@ impl History {
                 let sloppy = self.acknowledged(call, response, Guarantee::Sloppy);
                 self.sloppy.extend(sloppy);
             }
-            Happening::Observed { node, observation: Observation::Seated { partition }, .. } => {
-                self.seated.insert((*node, PartitionId(*partition)));
+            Happening::Observed { node, observation: Observation::SlotTaken { partition }, .. } => {
+                self.slots_taken.insert((*node, PartitionId(*partition)));
             }
             Happening::Observed { observation: Observation::CohortChanged { partition, cohort }, .. } => {
                 self.note_cohort(*partition, cohort, false);

@@ -3,7 +3,7 @@
 //!
 //! A machine is lost only where the others can do without it: every partition has a quorum of others, no disk has anything to heal,
 //! and no other loss is open. Some machines come back long after, with their old disk. No node waits for those: they are still
-//! members, or exiles, or have been forgotten, and must do no harm. In the end they are gone.
+//! members, or draining replicas, or have been forgotten, and must do no harm. In the end they are gone.
 
 use crate::changes::candidate;
 use crate::damage::replay;

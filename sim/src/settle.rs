@@ -97,8 +97,8 @@ impl World {
     /// Reports a running node that leaves a partition and is not cleared yet.
     fn still_leaving(&self, stores: &[Store]) -> Option<String> {
         let runs = |node: &NodeId| self.place_of(*node).is_some_and(|place| self.nodes[place].running.is_some());
-        let store = stores.iter().find(|store| store.view.exiles.iter().any(runs))?;
-        Some(format!("partition {}: {:?} are not cleared", store.view.partition, store.view.exiles))
+        let store = stores.iter().find(|store| store.view.draining_replicas.iter().any(runs))?;
+        Some(format!("partition {}: {:?} are not cleared", store.view.partition, store.view.draining_replicas))
     }
 
     fn is_there(&self, node: usize) -> bool {

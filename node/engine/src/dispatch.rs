@@ -20,7 +20,7 @@ impl Node {
             self.outbox.count("questions_of_ended_processes");
             return;
         }
-        self.seat_for(&message);
+        self.take_offered_slot(&message);
         self.handle_signals();
         if let Some(partition) = message.asks_for_promise().filter(|partition| !self.is_answered(*partition)) {
             self.outbox.count("promises_refused_at_start");
@@ -109,7 +109,7 @@ impl Node {
             Reconfiguration::Dismiss { partition, at } => self.on_dismiss(partition, at),
             Reconfiguration::Outside { partition, advertised } => self.on_outside(from, partition, &advertised),
             Reconfiguration::Unheld { partition, replica } => self.on_unheld(from, partition, replica),
-            Reconfiguration::Undrained { partition, seat } => self.on_undrained(from, partition, seat),
+            Reconfiguration::Undrained { partition, slot } => self.on_undrained(from, partition, slot),
             Reconfiguration::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
         }
     }
@@ -218,8 +218,8 @@ impl Node {
             GarbageCollection::Outboxes { partition, epoch, number, above, up_to } => {
                 self.on_outboxes(from, partition, (epoch, number), (above, up_to));
             }
-            GarbageCollection::Childless { partition, epoch, number, seats } => {
-                self.on_childless(from, partition, (epoch, number), seats)
+            GarbageCollection::Childless { partition, epoch, number, slots } => {
+                self.on_childless(from, partition, (epoch, number), slots)
             }
             GarbageCollection::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
             GarbageCollection::Forgot { partition, epoch, count, replica, log: _ } => {

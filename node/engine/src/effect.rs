@@ -221,7 +221,7 @@ pub enum Observation {
         reason: String,
     },
     /// A replica lost a part of its log, or has recovered some of it.
-    Wounded {
+    DataLoss {
         /// Partition.
         partition: u16,
         /// Facts may be missing.
@@ -234,7 +234,7 @@ pub enum Observation {
         found: bool,
     },
     /// A replica was created, because a leader has admitted this node.
-    Seated {
+    SlotTaken {
         /// Partition.
         partition: u16,
     },
@@ -389,9 +389,9 @@ impl Observation {
             Observation::Memory { .. } => "memory_changes",
             Observation::DiskSlow { .. } => "disk_slow_changes",
             Observation::Retired { .. } => "stale_log_found",
-            Observation::Wounded { found: true, .. } => "data_losses",
-            Observation::Wounded { .. } => "data_healings",
-            Observation::Seated { .. } => "replicas_added",
+            Observation::DataLoss { found: true, .. } => "data_losses",
+            Observation::DataLoss { .. } => "data_healings",
+            Observation::SlotTaken { .. } => "replicas_added",
             Observation::Left { .. } => "replicas_removed",
             Observation::CohortChanged { .. } => "cohort_changes",
             Observation::RosterChanged { .. } => "roster_changes",

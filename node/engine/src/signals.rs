@@ -30,7 +30,7 @@ impl Node {
                     self.merge(partition, items);
                 }
                 Signal::SpecsMissing { partition, node, ids } => self.send_specs(partition, node, &ids),
-                Signal::Seated(partition) => self.pair_up(partition),
+                Signal::SlotTaken(partition) => self.pair_up(partition),
                 Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
                 Signal::FactsMissing(partition) => self.queries.uncover(partition),
                 Signal::Left(partition) => self.on_left(partition),

@@ -9,7 +9,7 @@
 //! 3. `Settle`, once `Join` is committed and the next members have every strictly acknowledged fact: the next members become the
 //!    members. `Revert` in its place drops the next members.
 //!
-//! A replica that leaves becomes a draining replica (*exile*) until it has handed over the facts that only it may have. Then
+//! A replica that leaves becomes a draining replica until it has handed over the facts that only it may have. Then
 //! `Clear` removes it, and it drops its table and facts. It keeps its promise and vote for ever, so that a node that comes back
 //! cannot contradict what it promised before.
 //!
@@ -23,7 +23,7 @@
 //! quorum of V. It had the fact before it applied J, because it acknowledged at V. So each of those next members has the fact.
 //! Facts that are acknowledged at J are on a majority of both sides.
 
-use crate::limits::{EXILES_MAX, REPLICAS_MAX};
+use crate::limits::{DRAINING_REPLICAS_MAX, REPLICAS_MAX};
 use crate::rules::majority;
 use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::NodeId;
@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 
 /// A replica's place in a cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Seat {
+pub struct CohortSlot {
     /// Replica in this slot.
     pub replica: ReplicaId,
     /// Operation that admitted the replica. A replica that left and came back has another slot.
@@ -54,16 +54,16 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Next {
     /// In the order of preference; some may be members already.
-    pub seats: Vec<Seat>,
+    pub slots: Vec<CohortSlot>,
     /// Phase of the reconfiguration.
     pub phase: Phase,
 }
 
 /// Draining replica: removed from the cohort, and possibly the only one that has some facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exile {
+pub struct DrainingReplica {
     /// Its slot before it was removed.
-    pub seat: Seat,
+    pub slot: CohortSlot,
     /// When it was removed, by the wall clock of the leader.
     pub since_ms: u64,
 }
@@ -71,7 +71,7 @@ pub struct Exile {
 /// Grant quarantine after an unsafe recovery: lost replicas may have granted leases that the survivors never saw, so nothing is
 /// granted until the longest lease has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Silence {
+pub struct GrantQuarantine {
     /// End of the quarantine, by the leader's wall clock.
     pub until_ms: u64,
     /// Length of the quarantine on the leader's monotonic clock, from when that leader learned of the rescue. Both ends must
@@ -85,14 +85,14 @@ pub struct Cohort {
     /// Viewstamp of the operation that made this cohort; zero at genesis.
     pub version: Viewstamp,
     /// In the order of preference.
-    pub members: Vec<Seat>,
+    pub members: Vec<CohortSlot>,
     /// Reconfiguration under way.
     pub next: Option<Next>,
     /// Draining replicas, in the order in which they left.
-    pub exiles: Vec<Exile>,
+    pub draining_replicas: Vec<DrainingReplica>,
     /// Grant quarantine after a rescue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub silence: Option<Silence>,
+    pub quarantine: Option<GrantQuarantine>,
 }
 
 /// Configuration that a replica advertises. A later epoch outranks an earlier one: an earlier leader may have appended a change
@@ -148,7 +148,7 @@ pub enum Change {
     #[serde(rename = "B")]
     Recall {
         /// Slot that it had.
-        seat: Seat,
+        slot: CohortSlot,
         /// Wall clock of the leader.
         at_ms: u64,
     },
@@ -160,11 +160,11 @@ pub enum Change {
         /// Wall clock of the leader.
         at_ms: u64,
         /// Quarantine that follows.
-        silence: Silence,
+        quarantine: GrantQuarantine,
     },
     /// Ends the grant quarantine after a rescue.
     #[serde(rename = "Q")]
-    Calm,
+    EndQuarantine,
 }
 
 /// Role of a node in a cohort.
@@ -173,7 +173,7 @@ pub enum Role {
     /// No role that this cohort knows of.
     Outside,
     /// Draining replica.
-    Exile,
+    DrainingReplica,
     /// Next member that is no member: counts in no quorum yet, or only on the side of the next members.
     Learner,
     /// Member, counts in every quorum.
@@ -183,8 +183,8 @@ pub enum Role {
 impl Cohort {
     /// The cohort at genesis, in the order of preference.
     pub fn founded(preference: &[ReplicaId]) -> Cohort {
-        let seat = |replica: &ReplicaId| Seat { replica: *replica, since: Viewstamp::default() };
-        Cohort { members: preference.iter().map(seat).collect(), ..Cohort::default() }
+        let slot = |replica: &ReplicaId| CohortSlot { replica: *replica, since: Viewstamp::default() };
+        Cohort { members: preference.iter().map(slot).collect(), ..Cohort::default() }
     }
 
     /// Returns the cohort after a step at viewstamp `at`, or the reason why the step is invalid.
@@ -196,98 +196,98 @@ impl Cohort {
         match (change, &self.next) {
             (Change::Admit { members, next }, None) => {
                 after.members = self.reordered(members).ok_or("it names other members than there are")?;
-                after.next = Some(Next { seats: self.admit(next, at)?, phase: Phase::Learning });
+                after.next = Some(Next { slots: self.admit(next, at)?, phase: Phase::Learning });
             }
             (Change::Admit { .. }, Some(_)) => return Err("another change is under way"),
-            (Change::Join, Some(Next { seats, phase: Phase::Learning })) => {
-                after.next = Some(Next { seats: seats.clone(), phase: Phase::Joint });
+            (Change::Join, Some(Next { slots, phase: Phase::Learning })) => {
+                after.next = Some(Next { slots: slots.clone(), phase: Phase::Joint });
             }
-            (Change::Settle { at_ms }, Some(Next { seats, phase: Phase::Joint })) => {
-                after.members = seats.clone();
+            (Change::Settle { at_ms }, Some(Next { slots, phase: Phase::Joint })) => {
+                after.members = slots.clone();
                 after.next = None;
                 after.let_go(&self.members, *at_ms);
             }
-            (Change::Revert { at_ms }, Some(Next { seats, .. })) => {
+            (Change::Revert { at_ms }, Some(Next { slots, .. })) => {
                 after.next = None;
-                after.let_go(seats, *at_ms);
+                after.let_go(slots, *at_ms);
             }
             (Change::Join | Change::Settle { .. } | Change::Revert { .. }, _) => {
                 return Err("no such change is under way");
             }
             (Change::Clear { replica }, _) => {
-                let before = after.exiles.len();
-                after.exiles.retain(|exile| exile.seat.replica != *replica);
-                if after.exiles.len() == before {
-                    return Err("it is no exile");
+                let before = after.draining_replicas.len();
+                after.draining_replicas.retain(|draining_replica| draining_replica.slot.replica != *replica);
+                if after.draining_replicas.len() == before {
+                    return Err("it is no draining replica");
                 }
             }
-            (Change::Recall { seat, at_ms }, None) => {
-                if self.knows(seat.replica.node) {
+            (Change::Recall { slot, at_ms }, None) => {
+                if self.knows(slot.replica.node) {
                     return Err("it is known already");
                 }
-                if !self.has_room_for_exiles() {
-                    return Err("too many exiles have not handed over what they have");
+                if !self.has_room_for_draining() {
+                    return Err("too many draining replicas have not handed over what they have");
                 }
-                after.exiles.push(Exile { seat: *seat, since_ms: *at_ms });
+                after.draining_replicas.push(DrainingReplica { slot: *slot, since_ms: *at_ms });
             }
             (Change::Recall { .. }, Some(_)) => return Err("another change is under way"),
-            (Change::Rescue { lost, at_ms, silence }, _) => {
-                after.members = self.holders().filter(|seat| !lost.contains(&seat.replica.node)).copied().collect();
+            (Change::Rescue { lost, at_ms, quarantine }, _) => {
+                after.members = self.holders().filter(|slot| !lost.contains(&slot.replica.node)).copied().collect();
                 if after.members.is_empty() {
                     return Err("no member is left");
                 }
                 after.next = None;
-                let seats: Vec<Seat> = self.seats().copied().collect();
-                after.let_go(&seats, *at_ms);
-                after.silence = Some(*silence);
+                let slots: Vec<CohortSlot> = self.slots().copied().collect();
+                after.let_go(&slots, *at_ms);
+                after.quarantine = Some(*quarantine);
             }
-            (Change::Calm, _) => {
-                after.silence.take().ok_or("it is calm already")?;
+            (Change::EndQuarantine, _) => {
+                after.quarantine.take().ok_or("it is in no quarantine")?;
             }
         }
         assert!(after.version > self.version, "a cohort is not later than the one before");
         Ok(after)
     }
 
-    fn admit(&self, next: &[ReplicaId], at: Viewstamp) -> Result<Vec<Seat>, &'static str> {
+    fn admit(&self, next: &[ReplicaId], at: Viewstamp) -> Result<Vec<CohortSlot>, &'static str> {
         let nodes: BTreeSet<NodeId> = next.iter().map(|replica| replica.node).collect();
         if next.is_empty() || next.len() > REPLICAS_MAX as usize || nodes.len() != next.len() {
             return Err("there must be one to a few members, all different");
         }
-        if self.exiles.iter().any(|exile| nodes.contains(&exile.seat.replica.node)) {
-            return Err("an exile must be cleared before it comes back");
+        if self.draining_replicas.iter().any(|draining_replica| nodes.contains(&draining_replica.slot.replica.node)) {
+            return Err("a draining replica must be cleared before it comes back");
         }
-        if !self.has_room_for_exiles() {
-            return Err("too many exiles have not handed over what they have");
+        if !self.has_room_for_draining() {
+            return Err("too many draining replicas have not handed over what they have");
         }
-        let known = |replica: &ReplicaId| self.members.iter().find(|seat| seat.replica == *replica);
+        let known = |replica: &ReplicaId| self.members.iter().find(|slot| slot.replica == *replica);
         Ok(next
             .iter()
-            .map(|replica| known(replica).copied().unwrap_or(Seat { replica: *replica, since: at }))
+            .map(|replica| known(replica).copied().unwrap_or(CohortSlot { replica: *replica, since: at }))
             .collect())
     }
 
-    fn has_room_for_exiles(&self) -> bool {
-        self.exiles.len() + self.members.len() <= EXILES_MAX
+    fn has_room_for_draining(&self) -> bool {
+        self.draining_replicas.len() + self.members.len() <= DRAINING_REPLICAS_MAX
     }
 
     /// Returns the members in this order, if `members` names exactly all of them.
-    fn reordered(&self, members: &[ReplicaId]) -> Option<Vec<Seat>> {
-        let seat = |replica: &ReplicaId| self.members.iter().find(|seat| seat.replica == *replica).copied();
-        let seats: Vec<Seat> = members.iter().map(seat).collect::<Option<_>>()?;
-        let different: BTreeSet<&Seat> = seats.iter().collect();
-        (seats.len() == self.members.len() && different.len() == seats.len()).then_some(seats)
+    fn reordered(&self, members: &[ReplicaId]) -> Option<Vec<CohortSlot>> {
+        let slot = |replica: &ReplicaId| self.members.iter().find(|slot| slot.replica == *replica).copied();
+        let slots: Vec<CohortSlot> = members.iter().map(slot).collect::<Option<_>>()?;
+        let different: BTreeSet<&CohortSlot> = slots.iter().collect();
+        (slots.len() == self.members.len() && different.len() == slots.len()).then_some(slots)
     }
 
-    /// Makes draining replicas of those `seats` that are no members.
-    fn let_go(&mut self, seats: &[Seat], since_ms: u64) {
-        let out = seats.iter().filter(|seat| !self.members.contains(seat));
-        self.exiles.extend(out.map(|seat| Exile { seat: *seat, since_ms }));
+    /// Makes draining replicas of those `slots` that are no members.
+    fn let_go(&mut self, slots: &[CohortSlot], since_ms: u64) {
+        let out = slots.iter().filter(|slot| !self.members.contains(slot));
+        self.draining_replicas.extend(out.map(|slot| DrainingReplica { slot: *slot, since_ms }));
     }
 
     /// Returns the next members, if they count in quorums.
-    fn joint(&self) -> Option<&[Seat]> {
-        self.next.as_ref().filter(|next| next.phase == Phase::Joint).map(|next| next.seats.as_slice())
+    fn joint(&self) -> Option<&[CohortSlot]> {
+        self.next.as_ref().filter(|next| next.phase == Phase::Joint).map(|next| next.slots.as_slice())
     }
 
     /// Whether no reconfiguration is under way. Replicas may still be draining.
@@ -302,58 +302,61 @@ impl Cohort {
 
     /// Whether `present` holds for a majority of the members and, in joint consensus, of the next members.
     pub fn quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
-        let mut of = |seats: &[Seat]| majority(seats, |seat| present(seat.replica.node));
+        let mut of = |slots: &[CohortSlot]| majority(slots, |slot| present(slot.replica.node));
         of(&self.members) && self.joint().is_none_or(of)
     }
 
     /// Whether `present` holds for a majority of the next members; true outside joint consensus.
     pub fn next_quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
-        self.joint().is_none_or(|seats| majority(seats, |seat| present(seat.replica.node)))
+        self.joint().is_none_or(|slots| majority(slots, |slot| present(slot.replica.node)))
     }
 
     /// Whether `present` holds for a majority of the members alone. Such a majority knows every strict fact, because no quorum
     /// acknowledges a fact without a majority of the members.
     pub fn members_quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
-        majority(&self.members, |seat| present(seat.replica.node))
+        majority(&self.members, |slot| present(slot.replica.node))
     }
 
     /// Members and next members, whether the next ones count or not, in the order of preference.
-    pub fn seats(&self) -> impl Iterator<Item = &Seat> {
-        let fresh = self.next.iter().flat_map(|next| &next.seats).filter(|seat| !self.members.contains(seat));
+    pub fn slots(&self) -> impl Iterator<Item = &CohortSlot> {
+        let fresh = self.next.iter().flat_map(|next| &next.slots).filter(|slot| !self.members.contains(slot));
         self.members.iter().chain(fresh)
     }
 
-    /// The nodes of [`Cohort::seats`].
+    /// The nodes of [`Cohort::slots`].
     pub fn nodes(&self) -> Vec<NodeId> {
-        self.seats().map(|seat| seat.replica.node).collect()
+        self.slots().map(|slot| slot.replica.node).collect()
     }
 
     /// Replicas that count in quorums, in the order of preference: their acknowledgements of writes count for clients. Learners
     /// receive writes as well and do not acknowledge them: a fact that only a learner has would be lost with it if the leader
     /// that admitted it were deposed at once.
-    pub fn holders(&self) -> impl Iterator<Item = &Seat> {
-        let fresh = self.joint().into_iter().flatten().filter(|seat| !self.members.contains(seat));
+    pub fn holders(&self) -> impl Iterator<Item = &CohortSlot> {
+        let fresh = self.joint().into_iter().flatten().filter(|slot| !self.members.contains(slot));
         self.members.iter().chain(fresh)
     }
 
     /// The nodes of [`Cohort::holders`].
     pub fn voters(&self) -> Vec<NodeId> {
-        self.holders().map(|seat| seat.replica.node).collect()
+        self.holders().map(|slot| slot.replica.node).collect()
     }
 
     /// The nodes of the members alone.
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
-        self.members.iter().map(|seat| seat.replica.node)
+        self.members.iter().map(|slot| slot.replica.node)
     }
 
     /// All nodes to which the leader sends the table, draining replicas included.
     pub fn followers(&self) -> Vec<NodeId> {
-        self.seats().chain(self.exiles.iter().map(|exile| &exile.seat)).map(|seat| seat.replica.node).collect()
+        self.slots()
+            .chain(self.draining_replicas.iter().map(|draining_replica| &draining_replica.slot))
+            .map(|slot| slot.replica.node)
+            .collect()
     }
 
     /// Whether a node is a member or a next member.
     pub fn has(&self, node: NodeId) -> bool {
-        self.seats().any(|seat| seat.replica.node == node)
+        self.slots().any(|slot| slot.replica.node == node)
     }
 
     /// Whether a node is one of the present members; next members do not count here.
@@ -363,7 +366,7 @@ impl Cohort {
 
     /// Whether a node may vote and lead here.
     pub fn has_voter(&self, node: NodeId) -> bool {
-        self.members.iter().chain(self.joint().into_iter().flatten()).any(|seat| seat.replica.node == node)
+        self.members.iter().chain(self.joint().into_iter().flatten()).any(|slot| slot.replica.node == node)
     }
 
     /// Whether a node has any role in the cohort.
@@ -373,13 +376,13 @@ impl Cohort {
 
     /// Whether a replica has a slot or is draining.
     pub fn knows_replica(&self, replica: &ReplicaId) -> bool {
-        let exiles = self.exiles.iter().map(|exile| &exile.seat);
-        self.seats().chain(exiles).any(|seat| seat.replica == *replica)
+        let draining_replicas = self.draining_replicas.iter().map(|draining_replica| &draining_replica.slot);
+        self.slots().chain(draining_replicas).any(|slot| slot.replica == *replica)
     }
 
     /// Whether a replica is a member or a next member.
     pub fn has_replica(&self, replica: &ReplicaId) -> bool {
-        self.seats().any(|seat| seat.replica == *replica)
+        self.slots().any(|slot| slot.replica == *replica)
     }
 
     /// Returns the role of a node.
@@ -388,8 +391,8 @@ impl Cohort {
             Role::Member
         } else if self.has(node) {
             Role::Learner
-        } else if self.exiles.iter().any(|exile| exile.seat.replica.node == node) {
-            Role::Exile
+        } else if self.draining_replicas.iter().any(|draining_replica| draining_replica.slot.replica.node == node) {
+            Role::DrainingReplica
         } else {
             Role::Outside
         }
@@ -397,13 +400,13 @@ impl Cohort {
 
     /// When the replica of a node that has a slot or is draining was admitted.
     pub fn since(&self, node: NodeId) -> Option<Viewstamp> {
-        let exiles = self.exiles.iter().map(|exile| &exile.seat);
-        self.seats().chain(exiles).find(|seat| seat.replica.node == node).map(|seat| seat.since)
+        let draining_replicas = self.draining_replicas.iter().map(|draining_replica| &draining_replica.slot);
+        self.slots().chain(draining_replicas).find(|slot| slot.replica.node == node).map(|slot| slot.since)
     }
 
     /// Whether a node is among the next members, new or not.
     pub fn has_next(&self, node: NodeId) -> bool {
-        self.next.iter().flat_map(|next| &next.seats).any(|seat| seat.replica.node == node)
+        self.next.iter().flat_map(|next| &next.slots).any(|slot| slot.replica.node == node)
     }
 
     /// Whether joint consensus is under way.
@@ -412,16 +415,16 @@ impl Cohort {
     }
 
     /// Next members that are no members yet. All of them must be ready before the change goes on.
-    pub fn learners(&self) -> impl Iterator<Item = &Seat> {
-        self.next.iter().flat_map(|next| &next.seats).filter(|seat| !self.members.contains(seat))
+    pub fn learners(&self) -> impl Iterator<Item = &CohortSlot> {
+        self.next.iter().flat_map(|next| &next.slots).filter(|slot| !self.members.contains(slot))
     }
 
     /// Whether enough replicas are ready for the next phase. `Join` needs all new members. `Settle` also needs a majority of the
     /// next members, because members that stay need not have the facts of those that leave.
     pub fn is_ready(&self, mut ready: impl FnMut(NodeId) -> bool) -> bool {
         let Some(next) = &self.next else { return false };
-        self.learners().all(|seat| ready(seat.replica.node))
-            && (next.phase == Phase::Learning || majority(&next.seats, |seat| ready(seat.replica.node)))
+        self.learners().all(|slot| ready(slot.replica.node))
+            && (next.phase == Phase::Learning || majority(&next.slots, |slot| ready(slot.replica.node)))
     }
 
     /// Number of members that must agree with a replica before it has every strictly acknowledged fact.
@@ -431,14 +434,18 @@ impl Cohort {
 
     /// Whether the cohort is plausible as part of a table received over the network.
     pub fn is_sound(&self) -> bool {
-        let bounded = |seats: &[Seat]| {
-            let nodes: BTreeSet<NodeId> = seats.iter().map(|seat| seat.replica.node).collect();
-            !seats.is_empty() && seats.len() <= REPLICAS_MAX as usize && nodes.len() == seats.len()
+        let bounded = |slots: &[CohortSlot]| {
+            let nodes: BTreeSet<NodeId> = slots.iter().map(|slot| slot.replica.node).collect();
+            !slots.is_empty() && slots.len() <= REPLICAS_MAX as usize && nodes.len() == slots.len()
         };
-        let next = self.next.as_ref().is_none_or(|next| bounded(&next.seats));
-        let apart = self.exiles.iter().all(|exile| !self.has(exile.seat.replica.node));
-        let since = self.seats().all(|seat| seat.since <= self.version);
-        bounded(&self.members) && next && apart && since && self.exiles.len() <= EXILES_MAX + REPLICAS_MAX as usize
+        let next = self.next.as_ref().is_none_or(|next| bounded(&next.slots));
+        let apart = self.draining_replicas.iter().all(|draining_replica| !self.has(draining_replica.slot.replica.node));
+        let since = self.slots().all(|slot| slot.since <= self.version);
+        bounded(&self.members)
+            && next
+            && apart
+            && since
+            && self.draining_replicas.len() <= DRAINING_REPLICAS_MAX + REPLICAS_MAX as usize
     }
 }
 
@@ -459,7 +466,7 @@ mod tests {
     }
 
     fn admit(cohort: &Cohort, nodes: &[u128]) -> Change {
-        let members = cohort.members.iter().map(|seat| seat.replica).collect();
+        let members = cohort.members.iter().map(|slot| slot.replica).collect();
         Change::Admit { members, next: nodes.iter().copied().map(replica).collect() }
     }
 
@@ -483,7 +490,7 @@ mod tests {
         assert!(joint.members_quorum(present(&[1, 2])) && joint.has_voter(NodeId(5)) && !learning.has_voter(NodeId(5)));
         let settled = joint.changed(&Change::Settle { at_ms: 7 }, at(3)).unwrap();
         assert!(settled.quorum(present(&[4, 5])) && !settled.quorum(present(&[1, 2, 3])));
-        assert_eq!(settled.role(NodeId(1)), Role::Exile);
+        assert_eq!(settled.role(NodeId(1)), Role::DrainingReplica);
         assert_eq!(settled.since(NodeId(3)), Some(Viewstamp::default()));
         assert_eq!(settled.since(NodeId(4)), Some(at(1)));
     }
@@ -492,7 +499,7 @@ mod tests {
     #[test]
     fn who_leaves_is_an_exile_until_it_is_cleared_and_comes_back_as_another() {
         let reverted = learning(&[1, 2, 3], &[2, 3, 4]).changed(&Change::Revert { at_ms: 1 }, at(2)).unwrap();
-        assert_eq!((reverted.role(NodeId(1)), reverted.role(NodeId(4))), (Role::Member, Role::Exile));
+        assert_eq!((reverted.role(NodeId(1)), reverted.role(NodeId(4))), (Role::Member, Role::DrainingReplica));
         assert!(reverted.changed(&admit(&reverted, &[2, 3, 4]), at(3)).is_err());
         let cleared = reverted.changed(&Change::Clear { replica: replica(4) }, at(3)).unwrap();
         assert_eq!(cleared.role(NodeId(4)), Role::Outside);
@@ -505,9 +512,9 @@ mod tests {
     fn who_was_cleared_unheard_is_an_exile_again_where_it_sat() {
         let reverted = learning(&[1, 2, 3], &[2, 3, 4]).changed(&Change::Revert { at_ms: 1 }, at(2)).unwrap();
         let cleared = reverted.changed(&Change::Clear { replica: replica(4) }, at(3)).unwrap();
-        let recall = |node| Change::Recall { seat: Seat { replica: replica(node), since: at(1) }, at_ms: 5 };
+        let recall = |node| Change::Recall { slot: CohortSlot { replica: replica(node), since: at(1) }, at_ms: 5 };
         let recalled = cleared.changed(&recall(4), at(4)).unwrap();
-        assert_eq!((recalled.role(NodeId(4)), recalled.since(NodeId(4))), (Role::Exile, Some(at(1))));
+        assert_eq!((recalled.role(NodeId(4)), recalled.since(NodeId(4))), (Role::DrainingReplica, Some(at(1))));
         for known in [1, 4] {
             assert!(recalled.changed(&recall(known), at(5)).is_err(), "{known} is known");
         }
@@ -519,7 +526,7 @@ mod tests {
                 Err(_) => break,
             }
         }
-        assert!(full.exiles.len() <= EXILES_MAX && full.is_sound());
+        assert!(full.draining_replicas.len() <= DRAINING_REPLICAS_MAX && full.is_sound());
     }
 
     #[test]
@@ -551,7 +558,7 @@ mod tests {
         assert!(!Cohort::default().is_sound());
         let twice = Cohort { members: vec![sound.members[0]; 2], ..sound.clone() };
         assert!(!twice.is_sound());
-        let both = Cohort { exiles: vec![Exile { seat: sound.members[0], since_ms: 0 }], ..sound };
+        let both = Cohort { draining_replicas: vec![DrainingReplica { slot: sound.members[0], since_ms: 0 }], ..sound };
         assert!(!both.is_sound());
     }
 }

@@ -78,11 +78,11 @@ pub struct ConsensusState {
     /// Progress of the exchange of lease ages with the leader, since the table was last installed.
     pub age_exchange: AgeExchange,
     /// While the cohort is in quarantine: earliest time for grants, by this process's monotonic clock.
-    pub silent_until_us: u64,
+    pub quarantine_until_us: u64,
     /// Size of `recent` above which superseded claims are pruned.
     recent_max: usize,
     /// When the quarantine of the cohort began, by the same clock.
-    silent_since_us: i64,
+    quarantine_since_us: i64,
     /// Held claims with their deadlines on this process's monotonic clock.
     deadlines: BTreeMap<TaskId, Clock>,
     /// The same claims by deadline.
@@ -123,8 +123,8 @@ impl ConsensusState {
             heard_us: 0,
             seen: 0,
             recent: BTreeMap::new(),
-            silent_until_us: 0,
-            silent_since_us: 0,
+            quarantine_until_us: 0,
+            quarantine_since_us: 0,
             age_exchange: AgeExchange::Unasked,
             recent_max: RECENT_CLAIMS_MAX,
             deadlines: BTreeMap::new(),
@@ -143,7 +143,7 @@ impl ConsensusState {
     /// Returns the consensus state of the same replica without its table; promise and vote stay.
     pub fn cleared(&self) -> ConsensusState {
         assert!(self.leading().is_none(), "the table of a leader is dropped");
-        let founders = self.founded.members.iter().map(|seat| seat.replica).collect();
+        let founders = self.founded.members.iter().map(|slot| slot.replica).collect();
         let ConsensusState { promised, voted_for, seen, .. } = *self;
         let (table, origin) = (self.origin.clone(), self.origin.clone());
         ConsensusState { promised, voted_for, seen, table, origin, ..ConsensusState::new(self.me, founders) }
@@ -251,11 +251,11 @@ impl ConsensusState {
     }
 
     fn note_cohort(&mut self, now: Now, config: &Config) {
-        let before = self.cohort.silence;
+        let before = self.cohort.quarantine;
         self.cohort = self.table.cohort.as_deref().cloned().unwrap_or_else(|| self.founded.clone());
         // A second rescue begins a quarantine of its own.
-        if self.cohort.silence != before {
-            self.note_silence(clocks::signed(now.mono_us), config);
+        if self.cohort.quarantine != before {
+            self.note_quarantine(clocks::signed(now.mono_us), config);
         }
     }
 

@@ -87,7 +87,7 @@ pub const ATTEMPTS_MAX: u32 = 1_000_000;
 /// Most replicas of a partition.
 pub const REPLICAS_MAX: u32 = 7;
 /// Draining replicas of one partition; with more, no further change of the cohort begins.
-pub const EXILES_MAX: usize = 16;
+pub const DRAINING_REPLICAS_MAX: usize = 16;
 /// How far an id may be ahead of a node's wall clock.
 pub const ID_AHEAD_MS_MAX: u64 = 60_000;
 /// Sessions numbered, and milliseconds lent, before the log must have a new high-water mark.

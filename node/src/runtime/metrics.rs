@@ -77,9 +77,9 @@ counters! {
     /// Steps of recovery of replicas with missing data.
     DataRecoveries = "data_healings",
     /// Replicas created because partitions moved here.
-    SeatsTaken = "replicas_added",
+    SlotsTaken = "replicas_added",
     /// Replicas removed because partitions moved away.
-    SeatsLeft = "replicas_removed",
+    SlotsLeft = "replicas_removed",
     /// Steps of reconfigurations of cohorts.
     CohortChanges = "cohort_changes",
     /// Changes of the member list that this node learned.
@@ -225,11 +225,11 @@ impl Metrics {
             Observation::Memory { .. } => (Counter::MemoryChanges, 1),
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
-            Observation::Wounded { found: true, .. } => (Counter::DataLosses, 1),
+            Observation::DataLoss { found: true, .. } => (Counter::DataLosses, 1),
             // A replica that awaits its first facts lacks them, but has lost nothing.
-            Observation::Wounded { .. } => (Counter::DataRecoveries, 1),
-            Observation::Seated { .. } => (Counter::SeatsTaken, 1),
-            Observation::Left { .. } => (Counter::SeatsLeft, 1),
+            Observation::DataLoss { .. } => (Counter::DataRecoveries, 1),
+            Observation::SlotTaken { .. } => (Counter::SlotsTaken, 1),
+            Observation::Left { .. } => (Counter::SlotsLeft, 1),
             Observation::CohortChanged { .. } => (Counter::CohortChanges, 1),
             Observation::RosterChanged { .. } => (Counter::RosterChanges, 1),
             Observation::DeclaredGone { .. } => (Counter::DeclaredGone, 1),
@@ -285,7 +285,7 @@ impl Metrics {
                 tracing::error!(reason, "this log must not be used any more: stopping for ever");
                 self.ends(&format!("its log must not be used any more: {reason}"));
             }
-            Observation::Wounded { partition, facts, table, lost: true, .. } => {
+            Observation::DataLoss { partition, facts, table, lost: true, .. } => {
                 warn_of_data_loss(*partition, *facts, *table)
             }
             Observation::BodyLost { id } => {
@@ -505,7 +505,7 @@ mod tests {
     fn steps_of_healing_are_no_losses() {
         let metrics = Metrics::default();
         for (facts, table, found) in [(true, true, true), (true, false, false), (false, false, false)] {
-            metrics.observe(&Observation::Wounded { partition: 1, facts, table, lost: true, found });
+            metrics.observe(&Observation::DataLoss { partition: 1, facts, table, lost: true, found });
         }
         assert_eq!([Counter::DataLosses, Counter::DataRecoveries].map(|counter| metrics.get(counter)), [1, 2]);
     }

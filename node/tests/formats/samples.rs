@@ -76,7 +76,7 @@ fn items() -> Arc<Vec<(TaskId, Task)>> {
 fn advertised() -> Box<AdvertisedCohort> {
     let founder = |node| ReplicaId { node: NodeId(node), incarnation: 1 };
     let founded = Cohort::founded(&[founder(1), founder(2), founder(3)]);
-    let members = founded.members.iter().map(|seat| seat.replica).collect();
+    let members = founded.members.iter().map(|slot| slot.replica).collect();
     let admit = Change::Admit { members, next: vec![founder(2), founder(4)] };
     let cohort = founded.changed(&admit, Viewstamp { epoch: 1, length: 1 }).expect("it fits");
     Box::new(AdvertisedCohort { epoch: 5, cohort })

@@ -29,7 +29,7 @@ fn founded(members: &[Id]) -> Real {
 
 /// The cohort in which both sides count: learners are admitted, and join at once.
 fn joint(cohort: &Real, next: &[Id], index: usize) -> Result<Real, &'static str> {
-    let members = cohort.members.iter().map(|seat| seat.replica).collect();
+    let members = cohort.members.iter().map(|slot| slot.replica).collect();
     let admit = Change::Admit { members, next: next.iter().copied().map(real).collect() };
     let Viewstamp { epoch, length } = at(index);
     cohort.changed(&admit, at(index))?.changed(&Change::Join, Viewstamp { epoch, length: length + 1 })

@@ -140,7 +140,7 @@ impl World {
         let running = self.nodes.iter().filter_map(|process| process.running.as_ref());
         let mut cohorts = running.flat_map(|running| running.core.cohorts()).filter(|(id, _)| *id == partition);
         let next = cohorts.find_map(|(_, cohort)| cohort.next.as_ref())?;
-        Some(next.seats.iter().map(|seat| seat.replica.node).collect())
+        Some(next.slots.iter().map(|slot| slot.replica.node).collect())
     }
 
     fn carry_out_one(&mut self, node: usize, effect: Effect) {
@@ -372,7 +372,7 @@ fn is_step(effect: &Effect) -> bool {
             observation,
             Observation::CohortChanged { .. }
                 | Observation::CohortCommitted { .. }
-                | Observation::Seated { .. }
+                | Observation::SlotTaken { .. }
                 | Observation::Left { .. }
         ),
         _ => false,
@@ -385,10 +385,10 @@ fn step_of(change: &Change) -> &'static str {
         Change::Join => "joins",
         Change::Settle { .. } => "settles",
         Change::Revert { .. } => "reverts",
-        Change::Clear { .. } => "clears an exile",
-        Change::Recall { .. } => "recalls an exile",
+        Change::Clear { .. } => "clears a draining replica",
+        Change::Recall { .. } => "recalls a draining replica",
         Change::Rescue { .. } => "is rescued",
-        Change::Calm => "is calm",
+        Change::EndQuarantine => "ends its quarantine",
     }
 }
 
@@ -411,11 +411,11 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::ClockStanding { standing: Standing::Fenced, .. } => "clock fenced",
         Observation::ClockStanding { standing: Standing::Suspect, .. } => "clock suspect",
         Observation::ClockStanding { .. } => "clock good or unknown",
-        Observation::Wounded { table: true, .. } => "table wounded",
-        Observation::Wounded { facts: true, .. } => "facts wounded",
-        Observation::Wounded { .. } => "healed",
-        Observation::Seated { .. } => "seat taken",
-        Observation::Left { .. } => "seat left",
+        Observation::DataLoss { table: true, .. } => "table wounded",
+        Observation::DataLoss { facts: true, .. } => "facts wounded",
+        Observation::DataLoss { .. } => "healed",
+        Observation::SlotTaken { .. } => "slot taken",
+        Observation::Left { .. } => "slot left",
         Observation::CohortChanged { .. } => "cohort changed",
         Observation::RosterChanged { .. } => "roster changed",
         Observation::DeclaredGone { .. } => "declared gone",

@@ -116,7 +116,7 @@ mod tests {
         assert!(refused(|stores| stores[1].view.digest = 1));
         assert!(refused(|stores| stores[1].view.data_loss.facts = true));
         assert!(refused(|stores| stores[1].view.stable = false));
-        assert!(refused(|stores| stores[1].view.role = Some(Role::Exile)));
+        assert!(refused(|stores| stores[1].view.role = Some(Role::DrainingReplica)));
         assert!(!refused(|stores| stores[1].view.leads = true), "leading alone is not established");
         assert!(refused(|stores| stores[0].view.leads = false));
         assert!(refused(|stores| stores[0].view.claims = 1));

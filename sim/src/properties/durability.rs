@@ -96,7 +96,7 @@ impl Ghost {
             }
         }
         // A hint that was handed over is no copy of what the node has lost. And a log that ends earlier than it did says nothing of
-        // what came later: neither that it is there, nor, by the record of a seat that was left before, that it is dropped.
+        // what came later: neither that it is there, nor, by the record of a cohort slot that was left before, that it is dropped.
         let left = lessons_left(records);
         self.durable.extend(lost.iter().copied());
         self.left.retain(|lesson| !lost.contains(lesson));
@@ -326,7 +326,7 @@ impl Durability {
             if over
                 || ghost.forgotten.contains(id)
                 || ghost.lost.contains(lesson)
-                || !history.had_seat(node, history.partition(id)) && !ghost.kept.contains(lesson)
+                || !history.had_slot(node, history.partition(id)) && !ghost.kept.contains(lesson)
             {
                 continue;
             }
@@ -575,7 +575,7 @@ mod tests {
         assert!(bench.see(Happening::Recovered { node: 0, tasks: &nothing }).is_err(), "it was learned again");
     }
 
-    /// Goal: an acknowledgement was right, though by the time of the answer the disk is an earlier image, whose log tells of a seat
+    /// Goal: an acknowledgement was right, though by the time of the answer the disk is an earlier image, whose log tells of a cohort slot
     /// that was left before.
     #[test]
     fn what_an_earlier_image_of_a_disk_lacks_was_on_it() {

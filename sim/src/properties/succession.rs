@@ -72,7 +72,7 @@ impl Succession {
 fn sides(cohort: &Cohort) -> Vec<BTreeSet<NodeId>> {
     let members = cohort.members().collect();
     let next = cohort.next.as_ref().filter(|_| cohort.is_joint());
-    let next = next.map(|next| next.seats.iter().map(|seat| seat.replica.node).collect());
+    let next = next.map(|next| next.slots.iter().map(|slot| slot.replica.node).collect());
     [members].into_iter().chain(next).collect()
 }
 
@@ -96,7 +96,7 @@ impl Property for Succession {
                 let pairs = [before.map(|(_, before)| (before, cohort)), after.map(|(_, after)| (cohort, after))];
                 for (one, other) in pairs.into_iter().flatten() {
                     let shared = sides(one).iter().any(|side| sides(other).contains(side));
-                    if !shared && one.silence.is_none() && other.silence.is_none() {
+                    if !shared && one.quarantine.is_none() && other.quarantine.is_none() {
                         return Err(format!("partition {partition}: from {one:?} to {other:?} without a step between"));
                     }
                 }
@@ -111,7 +111,7 @@ impl Property for Succession {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_model::cohort::{Next, Phase, Seat};
+    use norn_model::cohort::{CohortSlot, Next, Phase};
     use norn_model::viewstamp::ReplicaId;
 
     fn at(epoch: u64, length: u64) -> Viewstamp {
@@ -151,15 +151,15 @@ mod tests {
     }
 
     fn committed(bench: &mut Bench<Succession>, version: u64, members: &[u128], next: &[u128]) -> Result<(), String> {
-        let seat = |node: &u128| {
+        let slot = |node: &u128| {
             let replica = ReplicaId { node: NodeId(*node), incarnation: 0 };
-            Seat { replica, since: Viewstamp::default() }
+            CohortSlot { replica, since: Viewstamp::default() }
         };
-        let seats: Vec<Seat> = next.iter().map(seat).collect();
+        let slots: Vec<CohortSlot> = next.iter().map(slot).collect();
         let cohort = Cohort {
             version: at(1, version),
-            members: members.iter().map(seat).collect(),
-            next: (!next.is_empty()).then_some(Next { seats, phase: Phase::Joint }),
+            members: members.iter().map(slot).collect(),
+            next: (!next.is_empty()).then_some(Next { slots, phase: Phase::Joint }),
             ..Cohort::default()
         };
         bench.see(Happening::Observed {

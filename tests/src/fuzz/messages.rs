@@ -4,7 +4,7 @@ use super::samples::{
     NODE, PARTITION, TOKEN, VIEWSTAMP, claim, granted, id, items, keyed, operations, queue, roster, watch_event,
 };
 use norn_model::claim_table::table::ClaimTable;
-use norn_model::cohort::{AdvertisedCohort, Change, Cohort, Seat};
+use norn_model::cohort::{AdvertisedCohort, Change, Cohort, CohortSlot};
 use norn_model::data_loss::DataLoss;
 use norn_model::message::{
     AntiEntropy, Claiming, DiskStatus, Election, Forwarding, GarbageCollection, Handoff, Head, Heartbeat, Known, Level,
@@ -52,7 +52,7 @@ fn heartbeat() -> Heartbeat {
 fn advertised() -> Box<AdvertisedCohort> {
     let founder = |node| ReplicaId { node: NodeId(node), incarnation: 1 };
     let founded = Cohort::founded(&[founder(1), founder(2), founder(3)]);
-    let members = founded.members.iter().map(|seat| seat.replica).collect();
+    let members = founded.members.iter().map(|slot| slot.replica).collect();
     let admit = Change::Admit { members, next: vec![founder(2), founder(4)] };
     let cohort = founded.changed(&admit, Viewstamp { epoch: 1, length: 1 }).expect("it fits");
     Box::new(AdvertisedCohort { epoch: 5, cohort })
@@ -154,7 +154,7 @@ fn replication() -> Vec<Replication> {
 }
 
 fn reconfiguration() -> Vec<Reconfiguration> {
-    let seat = Seat { replica: REPLICA, since: VIEWSTAMP };
+    let slot = CohortSlot { replica: REPLICA, since: VIEWSTAMP };
     vec![
         Reconfiguration::Ready {
             partition: PARTITION,
@@ -167,7 +167,7 @@ fn reconfiguration() -> Vec<Reconfiguration> {
         Reconfiguration::Dismiss { partition: PARTITION, at: VIEWSTAMP },
         Reconfiguration::Outside { partition: PARTITION, advertised: advertised() },
         Reconfiguration::Unheld { partition: PARTITION, replica: REPLICA },
-        Reconfiguration::Undrained { partition: PARTITION, seat },
+        Reconfiguration::Undrained { partition: PARTITION, slot },
         Reconfiguration::Arrange { partition: PARTITION, nodes: vec![NodeId(1), NodeId(2)] },
     ]
 }
@@ -283,7 +283,7 @@ fn garbage_collection() -> Vec<GarbageCollection> {
         GarbageCollection::Tombs { partition: PARTITION, epoch: 3, number: 2, items: tombstones },
         GarbageCollection::Buried { partition: PARTITION, epoch: 3, number: 2, replica: REPLICA, log: LOG },
         GarbageCollection::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
-        GarbageCollection::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
+        GarbageCollection::Childless { partition: PARTITION, epoch: 3, number: 2, slots: 7 },
         GarbageCollection::Forget { partition: PARTITION, epoch: 3, count: 2 },
         GarbageCollection::Forgot { partition: PARTITION, epoch: 3, count: 2, replica: REPLICA, log: LOG },
         GarbageCollection::Gone { partition: PARTITION, forgets: 2, ids: vec![id(0)] },

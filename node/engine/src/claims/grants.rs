@@ -235,7 +235,7 @@ impl Node {
         self.may_renew(partition)
             && !self.stopping
             && partition != PartitionId::METADATA
-            && self.partitions[&partition].consensus.cohort.silence.is_none()
+            && self.partitions[&partition].consensus.cohort.quarantine.is_none()
             && self.partitions[&partition].consensus.table.entries.len() < CLAIM_ENTRIES_MAX
     }
 

@@ -84,7 +84,7 @@ impl Running {
 /// Whether a record begins claims or a quarantine.
 fn begins(record: &Record) -> bool {
     let begins = |op: &Op| matches!(op, Op::Grant { .. } | Op::Renew { .. } | Op::Cohort(_));
-    let silent = |table: &ClaimTable| table.cohort.as_ref().is_some_and(|cohort| cohort.silence.is_some());
+    let silent = |table: &ClaimTable| table.cohort.as_ref().is_some_and(|cohort| cohort.quarantine.is_some());
     match record {
         Record::Ops { ops, .. } => ops.iter().any(|op| begins(op)),
         Record::Install { table, .. } => table.as_ref().is_some_and(|table| !table.entries.is_empty() || silent(table)),

@@ -1,7 +1,7 @@
 //! Elections: pre-vote, vote, fetch of newer state, leadership transfer. Raft's rules on viewstamps (Ongaro's thesis for the
 //! pre-vote; Viewstamped Replication for the state transfer).
 
-use super::rescue::silence;
+use super::rescue::quarantine;
 use crate::Node;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
@@ -25,10 +25,10 @@ fn rescued(table: &ClaimTable, rescue: &Rescue, at: Viewstamp, now: Now, config:
     let lost = rescue.lost.iter().copied().collect();
     // The survivors may know of longer leases than the operator.
     let longest_ms = table.entries.values().map(|entry| entry.lease_ms).max().unwrap_or(0);
-    let silence = silence(now.wall_ms, rescue.lease_ms.max(longest_ms), config.clock_epsilon_ms);
-    assert!(silence.lease_ms >= longest_ms, "a quarantine is over before a lease that is known");
+    let quarantine = quarantine(now.wall_ms, rescue.lease_ms.max(longest_ms), config.clock_epsilon_ms);
+    assert!(quarantine.lease_ms >= longest_ms, "a quarantine is over before a lease that is known");
     let mut table = table.clone();
-    let change = Change::Rescue { lost, at_ms: now.wall_ms, silence };
+    let change = Change::Rescue { lost, at_ms: now.wall_ms, quarantine };
     table.apply(&Op::Cohort(change), at).expect("who leads is left");
     // The lost replicas may have given away tokens that this table still counts as accrued, so rate buckets begin empty.
     for queue in table.levels.keys().cloned().collect::<Vec<_>>() {
@@ -540,8 +540,8 @@ mod tests {
     /// Goal: survivors of a rescue give no permits that the lost replicas may have given. Method: a queue had earned some.
     #[test]
     fn a_rescue_begins_with_empty_buckets() {
-        let seats = [1, 2, 3].map(|node| ReplicaId { node: NodeId(node), incarnation: 1 });
-        let mut table = ClaimTable::new(seats.to_vec());
+        let slots = [1, 2, 3].map(|node| ReplicaId { node: NodeId(node), incarnation: 1 });
+        let mut table = ClaimTable::new(slots.to_vec());
         let at = |length| Viewstamp { epoch: 1, length };
         let queue = QueueName::new("mail").expect("a name");
         let level = Some(Level { millionths: 1_000_000, given: 0 });

@@ -30,7 +30,7 @@ impl Node {
         let (data_loss, losses) = (loss_recovery.data_loss, loss_recovery.losses);
         self.outbox.persist(Record::DataLoss { partition, data_loss, losses });
         let (DataLoss { facts, table }, lost) = (data_loss, losses != 0);
-        self.outbox.observe(Observation::Wounded { partition: partition.0, facts, table, lost, found });
+        self.outbox.observe(Observation::DataLoss { partition: partition.0, facts, table, lost, found });
     }
 
     /// Whether the replica may vote and lead.
@@ -114,23 +114,23 @@ impl Node {
     }
 
     /// Whether a replica has the facts that it lacked. A learner has everything that was ever strictly acknowledged only once no
-    /// fact is acknowledged without the next members; an exile counts for nothing.
+    /// fact is acknowledged without the next members; a draining replica counts for nothing.
     fn may_close_facts(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition) else { return false };
         let counts = match replica.role() {
             Role::Member => true,
             Role::Learner => replica.cohort().is_joint(),
-            Role::Exile | Role::Outside => false,
+            Role::DrainingReplica | Role::Outside => false,
         };
         counts && self.has_agreed(partition)
     }
 
     /// Whether a replica has agreed with as many members as it must: enough that each majority has at least one of them, or for
-    /// an exile a majority.
+    /// a draining replica a majority.
     pub(crate) fn has_agreed(&self, partition: PartitionId) -> bool {
         let replica = &self.partitions[&partition];
         let (cohort, agreed) = (replica.cohort(), &replica.loss_recovery.agreed);
-        if replica.role() == Role::Exile {
+        if replica.role() == Role::DrainingReplica {
             return cohort.members_quorum(|node| agreed.contains(&node));
         }
         let others = cohort.members().filter(|node| *node != self.me && agreed.contains(node)).count();
@@ -143,7 +143,7 @@ impl Node {
         let replica = &self.partitions[&partition];
         let wanted = match replica.role() {
             Role::Member | Role::Learner => replica.loss_recovery.data_loss.facts || replica.cohort().has_next(self.me),
-            Role::Exile => replica.is_dismissed(),
+            Role::DrainingReplica => replica.is_dismissed(),
             Role::Outside => false,
         };
         wanted && !replica.loss_recovery.data_loss.table && !self.has_agreed(partition)

@@ -10,7 +10,7 @@ pub mod loss_recovery;
 pub mod reconfigure;
 pub mod replication;
 pub mod rescue;
-pub mod seat;
+pub mod slot;
 
 use crate::consensus::ages::Running;
 use norn_wire::PartitionId;

@@ -63,8 +63,8 @@ impl Node {
         let cohort = &consensus.cohort;
         leading.changing.target.is_some()
             || !cohort.is_stable()
-            || !cohort.exiles.is_empty()
-            || cohort.silence.is_some()
+            || !cohort.draining_replicas.is_empty()
+            || cohort.quarantine.is_some()
             || !cohort.has_member(self.me)
     }
 
@@ -76,7 +76,7 @@ impl Node {
     }
 
     /// Whether a committed cohort leaves this leader out. It then appends nothing any more, so that a member can take over.
-    pub(crate) fn leads_as_exile(&self, partition: PartitionId) -> bool {
+    pub(crate) fn leads_while_draining(&self, partition: PartitionId) -> bool {
         !self.partitions[&partition].consensus.cohort.has_voter(self.me) && self.is_cohort_committed(partition)
     }
 
@@ -86,7 +86,7 @@ impl Node {
             return;
         }
         self.tell_committed(partition);
-        if self.leads_as_exile(partition) {
+        if self.leads_while_draining(partition) {
             self.lead_no_more(partition);
             return;
         }
@@ -103,10 +103,11 @@ impl Node {
             return;
         }
         let cohort = self.partitions[&partition].consensus.cohort.clone();
-        let exiles = cohort.exiles.iter().map(|exile| exile.seat.replica.node);
-        let there: Vec<NodeId> = exiles.filter(|node| self.is_alive(*node)).collect();
-        for exile in there {
-            self.outbox.send(exile, Reconfiguration::Dismiss { partition, at: cohort.version });
+        let draining_replicas =
+            cohort.draining_replicas.iter().map(|draining_replica| draining_replica.slot.replica.node);
+        let there: Vec<NodeId> = draining_replicas.filter(|node| self.is_alive(*node)).collect();
+        for draining_replica in there {
+            self.outbox.send(draining_replica, Reconfiguration::Dismiss { partition, at: cohort.version });
         }
     }
 
@@ -134,7 +135,7 @@ impl Node {
         if !mutant!(self.config, SwitchesEarly) || !cohort.is_stable() || partition == PartitionId::METADATA {
             return;
         }
-        let members: Vec<ReplicaId> = cohort.members.iter().map(|seat| seat.replica).collect();
+        let members: Vec<ReplicaId> = cohort.members.iter().map(|slot| slot.replica).collect();
         let mut next = members.clone();
         let others: Vec<NodeId> = self.others().filter(|node| !cohort.knows(*node)).collect();
         let other = others.into_iter().filter(|node| self.is_alive(*node)).find_map(|node| self.replica_of(node));
@@ -183,8 +184,8 @@ impl Node {
         assert!(leading.established, "a change goes on before its leader is established");
         let changing = &leading.changing;
         let Some(next) = &cohort.next else {
-            let calm = self.is_calm(partition).then_some(Change::Calm);
-            return calm.or_else(|| self.farewell(cohort, changing)).or_else(|| self.first_step(partition));
+            let end = self.is_quarantine_over(partition).then_some(Change::EndQuarantine);
+            return end.or_else(|| self.farewell(cohort, changing)).or_else(|| self.first_step(partition));
         };
         let level =
             |node: NodeId| leading.progress.get(&node).is_some_and(|progress| progress.commit_ack_index.is_some());
@@ -200,15 +201,19 @@ impl Node {
         (stands || lasts).then_some(Change::Revert { at_ms: now.wall_ms })
     }
 
-    /// Clears an exile that has nothing left to hand over, or that was away longer than `exile_ttl_ms`.
+    /// Clears a draining replica that has nothing left to hand over, or that was away longer than `exile_ttl_ms`.
     fn farewell(&self, cohort: &Cohort, changing: &Changing) -> Option<Change> {
-        assert!(cohort.is_stable(), "an exile is cleared while a change is under way");
+        assert!(cohort.is_stable(), "a draining replica is cleared while a change is under way");
         let over = |since_ms: u64| self.now.wall_ms >= since_ms.saturating_add(self.config.exile_ttl_ms);
         let gone = |node: NodeId, since_ms: u64| over(since_ms) && !self.is_alive(node);
-        let exiles = cohort.exiles.iter().map(|exile| (exile.seat.replica, exile.since_ms));
+        let draining_replicas = cohort
+            .draining_replicas
+            .iter()
+            .map(|draining_replica| (draining_replica.slot.replica, draining_replica.since_ms));
         let unheard = mutant!(self.config, ClearsUnheard);
         let handed = |node: &NodeId| unheard || changing.ready.contains(node);
-        let mut cleared = exiles.filter(|(replica, since_ms)| handed(&replica.node) || gone(replica.node, *since_ms));
+        let mut cleared =
+            draining_replicas.filter(|(replica, since_ms)| handed(&replica.node) || gone(replica.node, *since_ms));
         cleared.next().map(|(replica, _)| Change::Clear { replica })
     }
 
@@ -221,7 +226,7 @@ impl Node {
         assert!(cohort.is_stable(), "a change begins while another is under way");
         let target = changing.target.clone()?;
         assert!(!target.is_empty(), "a cohort is to have no members");
-        let members: Vec<ReplicaId> = cohort.members.iter().map(|seat| seat.replica).collect();
+        let members: Vec<ReplicaId> = cohort.members.iter().map(|slot| slot.replica).collect();
         let there =
             target.iter().filter(|replica| !members.contains(replica)).all(|replica| self.is_reachable(replica.node));
         let change = Change::Admit { members: members.clone(), next: target.clone() };
@@ -250,10 +255,10 @@ impl Node {
         true
     }
 
-    /// Ends the leadership of an exile: transfers it to a member, or steps down when the time for that is over.
+    /// Ends the leadership of a draining replica: transfers it to a member, or steps down when the time for that is over.
     fn lead_no_more(&mut self, partition: PartitionId) {
         let (now_us, until_us) = (self.now.mono_us, self.after_ms(2 * self.config.election_timeout_ms));
-        assert!(self.leads_as_exile(partition), "a member ends its leadership as if it were none");
+        assert!(self.leads_while_draining(partition), "a member ends its leadership as if it were none");
         let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
         let members: Vec<NodeId> = consensus.cohort.members().collect();
         let leading = consensus.leading_mut().expect("it leads");
@@ -270,7 +275,7 @@ impl Node {
         self.transfer(partition, &fit);
     }
 
-    /// At the leader: takes in the progress report of a next member, or of an exile that drains.
+    /// At the leader: takes in the progress report of a next member, or of a draining replica.
     pub(crate) fn on_ready(
         &mut self,
         from: NodeId,

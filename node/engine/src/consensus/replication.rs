@@ -57,7 +57,7 @@ impl Node {
             "the commit index is ahead of the operations it covers"
         );
         let room = consensus.viewstamp.length - consensus.commit < OPS_UNCOMMITTED_MAX;
-        consensus.established() && idle && room && !self.leads_as_exile(partition)
+        consensus.established() && idle && room && !self.leads_while_draining(partition)
     }
 
     /// Sends the operations appended in this step.

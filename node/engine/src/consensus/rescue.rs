@@ -4,11 +4,11 @@
 //! happens only on a person's word, which names the lost nodes. The survivor that is asked to go on needs the votes of *all*
 //! other survivors, in an epoch far above any that the lost replicas may have reached. From then on no survivor follows an
 //! earlier leader, and by the rule of every vote the candidate has the latest table of the survivors. That table then names the
-//! survivors as the members, and the lost replicas as exiles: should one of them come back after all, it hands over what it has
+//! survivors as the members, and the lost replicas as draining replicas: should one of them come back after all, it hands over what it has
 //! and leaves.
 //!
 //! What only the lost replicas had is lost: claims, and facts about tasks. A worker may go on with a claim that only they knew
-//! of, so nothing is granted for as long as the longest lease lasts, by both clocks of the leader at that time ([`Silence`]).
+//! of, so nothing is granted for as long as the longest lease lasts, by both clocks of the leader at that time ([`GrantQuarantine`]).
 //!
 //! It is refused wherever it is not the last resort: where the cohort has a majority without the lost nodes, and where any
 //! survivor hears from one of them.
@@ -16,7 +16,7 @@
 use crate::Node;
 use crate::effect::Observation;
 use crate::event::ClientId;
-use norn_model::cohort::Silence;
+use norn_model::cohort::GrantQuarantine;
 use norn_model::consensus::{Rescue, Role};
 use norn_model::limits::{EPOCH_STEP_MAX, RESCUE_EPOCHS};
 use norn_model::message::Election;
@@ -130,16 +130,16 @@ impl Node {
     }
 
     /// Whether the quarantine of a partition is over: every lease from before it has expired, by both clocks.
-    pub(crate) fn is_calm(&self, partition: PartitionId) -> bool {
+    pub(crate) fn is_quarantine_over(&self, partition: PartitionId) -> bool {
         let consensus = &self.partitions[&partition].consensus;
-        let ended = |silence: Silence| self.now.wall_ms >= silence.until_ms;
-        consensus.cohort.silence.is_some_and(ended) && consensus.silent_until_us <= self.now.mono_us
+        let ended = |quarantine: GrantQuarantine| self.now.wall_ms >= quarantine.until_ms;
+        consensus.cohort.quarantine.is_some_and(ended) && consensus.quarantine_until_us <= self.now.mono_us
     }
 }
 
 /// Returns the grant quarantine for leases of up to `lease_ms`, from now on.
-pub fn silence(now_ms: u64, lease_ms: u64, clock_epsilon_ms: u64) -> Silence {
-    Silence { until_ms: now_ms.saturating_add(lease_ms).saturating_add(2 * clock_epsilon_ms), lease_ms }
+pub fn quarantine(now_ms: u64, lease_ms: u64, clock_epsilon_ms: u64) -> GrantQuarantine {
+    GrantQuarantine { until_ms: now_ms.saturating_add(lease_ms).saturating_add(2 * clock_epsilon_ms), lease_ms }
 }
 
 const _: () = assert!(RESCUE_EPOCHS < EPOCH_STEP_MAX, "who hears of a rescue must believe it");
@@ -156,7 +156,7 @@ mod tests {
 
     fn rescued(cohort: &Cohort, lost: &[u128]) -> Result<Cohort, &'static str> {
         let lost = lost.iter().copied().map(NodeId).collect();
-        let change = Change::Rescue { lost, at_ms: 7, silence: silence(7, 100, 10) };
+        let change = Change::Rescue { lost, at_ms: 7, quarantine: quarantine(7, 100, 10) };
         cohort.changed(&change, Viewstamp { epoch: RESCUE_EPOCHS, length: 0 })
     }
 
@@ -164,19 +164,26 @@ mod tests {
     fn who_is_left_is_the_cohort_and_the_lost_are_exiles() {
         let after = rescued(&cohort(&[1, 2, 3]), &[2, 3, 9]).unwrap();
         assert!(after.is_sound() && after.quorum(|node| node.0 == 1));
-        assert_eq!(after.exiles.iter().map(|exile| exile.seat.replica.node.0).collect::<Vec<_>>(), [2, 3]);
-        assert_eq!(after.silence, Some(Silence { until_ms: 127, lease_ms: 100 }));
+        assert_eq!(
+            after
+                .draining_replicas
+                .iter()
+                .map(|draining_replica| draining_replica.slot.replica.node.0)
+                .collect::<Vec<_>>(),
+            [2, 3]
+        );
+        assert_eq!(after.quarantine, Some(GrantQuarantine { until_ms: 127, lease_ms: 100 }));
         assert!(rescued(&cohort(&[1, 2]), &[1, 2]).is_err(), "no member is left");
-        let calm = after.changed(&Change::Calm, Viewstamp { epoch: RESCUE_EPOCHS, length: 1 }).unwrap();
-        assert_eq!(calm.silence, None);
-        assert!(calm.changed(&Change::Calm, Viewstamp { epoch: RESCUE_EPOCHS, length: 2 }).is_err());
+        let ended = after.changed(&Change::EndQuarantine, Viewstamp { epoch: RESCUE_EPOCHS, length: 1 }).unwrap();
+        assert_eq!(ended.quarantine, None);
+        assert!(ended.changed(&Change::EndQuarantine, Viewstamp { epoch: RESCUE_EPOCHS, length: 2 }).is_err());
     }
 
     #[test]
     fn what_was_under_way_is_given_up() {
         let at = |length| Viewstamp { epoch: 1, length };
         let before = cohort(&[1, 2, 3]);
-        let replicas: Vec<ReplicaId> = before.members.iter().map(|seat| seat.replica).collect();
+        let replicas: Vec<ReplicaId> = before.members.iter().map(|slot| slot.replica).collect();
         let next = vec![replicas[0], ReplicaId { node: NodeId(4), incarnation: 1 }];
         let learning = before.changed(&Change::Admit { members: replicas, next }, at(1)).unwrap();
         let left = |cohort: &Cohort| cohort.members().map(|node| node.0).collect::<Vec<_>>();

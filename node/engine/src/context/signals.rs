@@ -42,7 +42,7 @@ pub(crate) enum Signal {
     /// A follower has acknowledged grants of these tasks, and does not know the tasks.
     SpecsMissing { partition: PartitionId, node: NodeId, ids: Vec<TaskId> },
     /// A replica was created here, for a table that comes next.
-    Seated(PartitionId),
+    SlotTaken(PartitionId),
     /// The replica here has a table with another cohort.
     CohortChanged(PartitionId),
     /// The replica here may lack facts from now on.

@@ -379,15 +379,15 @@ impl Node {
         metadata.members().iter().map(|(number, member)| (*number, silent(member.node))).collect()
     }
 
-    /// Returns what is known of the cluster beside the metadata group. `with_exiles`, nodes that have not finished draining count
-    /// as holders.
-    fn seen(&self, metadata: &Metadata, with_exiles: bool) -> Seen {
+    /// Returns what is known of the cluster beside the metadata group. `with_draining_replicas`, nodes that have not finished draining
+    /// count as holders.
+    fn seen(&self, metadata: &Metadata, with_draining_replicas: bool) -> Seen {
         let numbers: BTreeMap<NodeId, u16> =
             metadata.members().iter().map(|(number, member)| (member.node, *number)).collect();
         let number = |node: &NodeId| numbers.get(node).copied();
         let holders = |partition: PartitionId| {
             let cohort = self.cohort_of(partition);
-            if with_exiles { cohort.followers() } else { cohort.nodes() }
+            if with_draining_replicas { cohort.followers() } else { cohort.nodes() }
         };
         let known = |partition: &PartitionId| self.knows_holders(*partition);
         let partitions = (0..metadata.partitions() as u16).map(PartitionId).filter(known);
@@ -430,11 +430,14 @@ impl Node {
         }
     }
 
-    /// Partitions on the move: the cohort changes, a living exile has not finished draining, or the leader was just asked.
+    /// Partitions on the move: the cohort changes, a living draining replica has not finished draining, or the leader was just asked.
     fn moving(&self, metadata: &Metadata) -> BTreeSet<PartitionId> {
         let changes = |partition: &PartitionId| {
             let cohort = self.cohort_of(*partition);
-            let leaving = cohort.exiles.iter().any(|exile| self.is_alive(exile.seat.replica.node));
+            let leaving = cohort
+                .draining_replicas
+                .iter()
+                .any(|draining_replica| self.is_alive(draining_replica.slot.replica.node));
             !cohort.is_stable() || leaving || self.controller.reconciler.asked.contains_key(partition)
         };
         (0..metadata.partitions() as u16).map(PartitionId).filter(changes).collect()

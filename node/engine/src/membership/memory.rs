@@ -47,10 +47,10 @@ impl Node {
         if is_short {
             self.membership.memory.short_us = self.now.mono_us;
         }
-        let is_calm = self.now.mono_us.saturating_sub(self.membership.memory.short_us) >= CALM_MS * 1_000;
+        let is_quarantine_over = self.now.mono_us.saturating_sub(self.membership.memory.short_us) >= CALM_MS * 1_000;
         self.membership.memory.held_bytes = match self.membership.memory.held_bytes {
             None => Some(held_bytes).filter(|_| is_short),
-            Some(before) => report.above(AMPLE_PERCENT).filter(|_| !is_calm).map(|_| before),
+            Some(before) => report.above(AMPLE_PERCENT).filter(|_| !is_quarantine_over).map(|_| before),
         };
         let short = self.is_short_of_memory();
         if std::mem::replace(&mut self.membership.memory.reported_short, short) != short {

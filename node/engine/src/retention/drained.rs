@@ -14,7 +14,7 @@
 //! here.
 //!
 //! **Completions move.** One node might answer before it learns of a completion, as it becomes a member, and the other one after it has
-//! left. So each answer includes the node's seats: a hash of the partitions in which it counts and of the versions of their cohorts.
+//! left. So each answer includes the node's cohort slots: a hash of the partitions in which it counts and of the versions of their cohorts.
 //! Only answers of the versions that the leader knows now make up majorities; a node that is behind, or ahead, is asked again. As a
 //! majority of a version answered *at* that version, the next version was not committed when it was asked, and nothing can have been
 //! acknowledged at a later one; and a majority of a version has every strict fact of the versions before (`model/src/cohort.rs`).
@@ -61,15 +61,15 @@ impl Node {
         self.asked_for_children().filter(|node| !said.contains_key(node)).collect()
     }
 
-    /// Nodes that bring nothing, and whose seats are those that this node knows.
+    /// Nodes that bring nothing, and whose cohort slots are those that this node knows.
     fn sure_of_no_children(&self, partition: PartitionId) -> BTreeSet<NodeId> {
         let Some(leading) = self.partitions[&partition].consensus.leading() else { return BTreeSet::new() };
-        let seats = self.known_seats();
+        let slots = self.known_slots();
         let sits = |node: &NodeId, said: u64| {
-            mutant!(self.config, MovesUnheeded) || said == seats.get(node).copied().unwrap_or(0)
+            mutant!(self.config, MovesUnheeded) || said == slots.get(node).copied().unwrap_or(0)
         };
         let told = leading.retiring.childless.iter().filter(|(node, said)| sits(node, **said)).map(|(node, _)| *node);
-        let own = Some(self.me).filter(|me| !self.has_incomplete_facts() && sits(me, self.own_seats()));
+        let own = Some(self.me).filter(|me| !self.has_incomplete_facts() && sits(me, self.own_slots()));
         told.chain(own).collect()
     }
 
@@ -82,8 +82,8 @@ impl Node {
         (above, up_to): (Option<TaskId>, TaskId),
     ) {
         if self.genesis.is_some() && !self.has_incomplete_facts() && !self.brings(partition, above, up_to) {
-            let seats = self.own_seats();
-            self.outbox.send_durable(from, GarbageCollection::Childless { partition, epoch, number, seats });
+            let slots = self.own_slots();
+            self.outbox.send_durable(from, GarbageCollection::Childless { partition, epoch, number, slots });
         }
     }
 
@@ -93,14 +93,14 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         (epoch, number): (Epoch, u64),
-        seats: u64,
+        slots: u64,
     ) {
         let is_known = self.has_peer(from);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.consensus.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         let retiring = &mut leading.retiring;
         if retiring.number == number && !retiring.ids.is_empty() && is_known {
-            retiring.childless.insert(from, seats);
+            retiring.childless.insert(from, slots);
             self.forget_buried(partition);
         }
     }
@@ -134,31 +134,31 @@ impl Node {
         lacking.map_or_else(Vec::new, |cohort| cohort.voters().into_iter().filter(|node| !is_sure(*node)).collect())
     }
 
-    /// Seats of this node: where it counts, for all it has heard, at the versions of its own tables.
-    fn own_seats(&self) -> u64 {
+    /// Cohort slots of this node: where it counts, for all it has heard, at the versions of its own tables.
+    fn own_slots(&self) -> u64 {
         let held = self.partitions.iter().filter(|(id, _)| **id != PartitionId::METADATA);
         let counts = held.filter(|(id, _)| self.seen_cohort_of(**id).has_voter(self.me));
-        counts.map(|(id, replica)| seat(*id, replica.cohort().version)).fold(0, u64::wrapping_add)
+        counts.map(|(id, replica)| slot(*id, replica.cohort().version)).fold(0, u64::wrapping_add)
     }
 
-    /// Seats of all nodes, as far as this node has heard.
-    fn known_seats(&self) -> BTreeMap<NodeId, u64> {
+    /// Cohort slots of all nodes, as far as this node has heard.
+    fn known_slots(&self) -> BTreeMap<NodeId, u64> {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
-        let mut seats = BTreeMap::new();
+        let mut slots = BTreeMap::new();
         for id in (0..partitions).map(|place| PartitionId(place as u16)) {
             let cohort = self.seen_cohort_of(id);
-            let seat = seat(id, cohort.version);
+            let slot = slot(id, cohort.version);
             for holder in cohort.holders() {
-                let sum: &mut u64 = seats.entry(holder.replica.node).or_default();
-                *sum = sum.wrapping_add(seat);
+                let sum: &mut u64 = slots.entry(holder.replica.node).or_default();
+                *sum = sum.wrapping_add(slot);
             }
         }
-        seats
+        slots
     }
 }
 
-/// Hash of a seat. It is of one version: a node that counts there at another version knows other facts.
-fn seat(partition: PartitionId, version: Viewstamp) -> u64 {
+/// Hash of a cohort slot. It is of one version: a node that counts there at another version knows other facts.
+fn slot(partition: PartitionId, version: Viewstamp) -> u64 {
     let mut bytes = [0; 18];
     bytes[..2].copy_from_slice(&partition.0.to_be_bytes());
     bytes[2..10].copy_from_slice(&version.epoch.to_be_bytes());

@@ -217,14 +217,14 @@ fn an_answer_about_completions_does_not_count_once_the_cohorts_have_changed() {
     go_on(&mut cluster, 5_000, |_, _, event| match event {
         Event::Peer {
             from,
-            message: PeerMessage::GarbageCollection(GarbageCollection::Childless { partition, epoch, number, seats }),
+            message: PeerMessage::GarbageCollection(GarbageCollection::Childless { partition, epoch, number, slots }),
         } => {
             said += 1;
             let message = PeerMessage::GarbageCollection(GarbageCollection::Childless {
                 partition,
                 epoch,
                 number,
-                seats: seats.wrapping_add(1),
+                slots: slots.wrapping_add(1),
             });
             Some(Event::Peer { from, message })
         }

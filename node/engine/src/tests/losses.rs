@@ -337,7 +337,7 @@ fn a_lost_part_that_blocks_a_change_is_told_of() {
     };
     let is = |cluster: &Cluster, count: usize| {
         let cohort = members(cluster);
-        cohort.is_stable() && cohort.members().count() == count && cohort.exiles.is_empty()
+        cohort.is_stable() && cohort.members().count() == count && cohort.draining_replicas.is_empty()
     };
     arrange(&mut cluster, 1);
     cluster.run_until(|cluster| is(cluster, 1));

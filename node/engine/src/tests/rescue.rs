@@ -108,7 +108,7 @@ fn the_silence_is_not_shorter_than_a_lease_that_is_known() {
     cluster.run_until(|cluster| cluster.all_led(0));
     let partition = cluster.nodes[0].partition_of(&claimed.id);
     let lease_ms = |partition: &PartitionId| {
-        cluster.nodes[0].partitions[partition].consensus.cohort.silence.map(|silence| silence.lease_ms)
+        cluster.nodes[0].partitions[partition].consensus.cohort.quarantine.map(|quarantine| quarantine.lease_ms)
     };
     assert_eq!(lease_ms(&partition), Some(10 * LEASE_MS));
     let others = all().into_iter().filter(|other| *other != partition);
@@ -155,7 +155,7 @@ fn it_outlives_a_restart_and_so_does_what_has_passed_of_the_silence() {
     cluster.run_until(|cluster| cluster.all_led(0));
     let silent = |cluster: &Cluster| {
         let partition = cluster.nodes[0].partition_of(&id);
-        cluster.nodes[0].partitions[&partition].consensus.cohort.silence.is_some()
+        cluster.nodes[0].partitions[&partition].consensus.cohort.quarantine.is_some()
     };
     assert!(silent(&cluster));
     cluster.run_until(|cluster| !silent(cluster));
@@ -177,7 +177,7 @@ fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
     let partition = cluster.nodes[0].partition_of(&id);
     let alone = move |cluster: &Cluster| {
         let replica = &cluster.nodes[0].partitions[&partition];
-        replica.cohort().exiles.is_empty() && replica.consensus.established()
+        replica.cohort().draining_replicas.is_empty() && replica.consensus.established()
     };
     cluster.run_until(alone);
     assert_eq!(cluster.nodes[0].partitions[&partition].cohort().members().collect::<Vec<_>>(), [NodeId(1)]);
@@ -188,10 +188,12 @@ fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
     cluster.run_until(|cluster| (1..3).all(|index| gone(cluster, index)));
 }
 
-/// Whether node 0 leads a cohort of its own, without exiles.
+/// Whether node 0 leads a cohort of its own, without draining replicas.
 fn is_alone(cluster: &Cluster, partition: PartitionId) -> bool {
     let replica = &cluster.nodes[0].partitions[&partition];
-    replica.cohort().exiles.is_empty() && replica.consensus.established() && replica.cohort().members.len() == 1
+    replica.cohort().draining_replicas.is_empty()
+        && replica.consensus.established()
+        && replica.cohort().members.len() == 1
 }
 
 /// Nodes 1 and 2 are lost and cleared unheard; the task is on their disks alone.
@@ -201,7 +203,7 @@ fn cleared_unheard() -> (Cluster, TaskId) {
     let (_, only) = cluster.lose_two_with_a_task_of_their_own();
     let partition = cluster.nodes[0].partition_of(&only);
     cluster.run_until(|cluster| is_alone(cluster, partition));
-    // The silence is over as well: nothing changes the cohort any more.
+    // The quarantine is over as well: nothing changes the cohort any more.
     cluster.advance(LEASE_MS + 2_000);
     assert!(is_alone(&cluster, partition), "they are cleared unheard");
     (cluster, only)
@@ -254,7 +256,7 @@ fn a_lost_node_that_hears_again_that_it_is_out_asks_no_sooner() {
     let (resend_ms, for_ms) = (cluster.nodes[1].config.resend_ms, 3_000);
     let (mut asked, mut told) = (0, 0);
     go_on(&mut cluster, for_ms, |cluster, _, event| match event {
-        Event::Peer { from, message: PeerMessage::Reconfiguration(Reconfiguration::Undrained { partition, seat }) } => {
+        Event::Peer { from, message: PeerMessage::Reconfiguration(Reconfiguration::Undrained { partition, slot }) } => {
             asked += 1;
             let replica = &cluster.nodes[1].partitions[&partition];
             let (promised, viewstamp) = (replica.consensus.promised, replica.consensus.viewstamp);
@@ -262,7 +264,7 @@ fn a_lost_node_that_hears_again_that_it_is_out_asks_no_sooner() {
                 from,
                 message: PeerMessage::Replication(Replication::Nack {
                     partition,
-                    replica: seat.replica,
+                    replica: slot.replica,
                     promised,
                     viewstamp,
                 }),

@@ -49,7 +49,7 @@ pub struct ReplicaView {
     /// Whether no reconfiguration is under way.
     pub stable: bool,
     /// Draining replicas' nodes.
-    pub exiles: Vec<NodeId>,
+    pub draining_replicas: Vec<NodeId>,
     /// Number of tasks with bodies, results or log entries that the log could not give back.
     pub bodies_lost: usize,
     /// How many times it has forgotten tasks.
@@ -86,7 +86,12 @@ impl Node {
                     blank: replica.is_blank(),
                     lost: !replica.loss_recovery.data_loss.is_whole() && replica.loss_recovery.losses != 0,
                     stable: replica.cohort().is_stable(),
-                    exiles: replica.cohort().exiles.iter().map(|exile| exile.seat.replica.node).collect(),
+                    draining_replicas: replica
+                        .cohort()
+                        .draining_replicas
+                        .iter()
+                        .map(|draining_replica| draining_replica.slot.replica.node)
+                        .collect(),
                     bodies_lost: self.bodies_lost(replica.id),
                     forgets: replica.forgets(),
                     answered: replica.answered,

@@ -89,11 +89,15 @@ impl Node {
         let view = |partition| {
             let leadership = self.leadership_of(partition);
             let cohort = self.cohort_of(partition);
-            let next = cohort.next.iter().flat_map(|next| &next.seats);
+            let next = cohort.next.iter().flat_map(|next| &next.slots);
             PartitionView {
                 partition,
-                next: next.map(|seat| seat.replica.node).collect(),
-                leaving: cohort.exiles.iter().map(|exile| exile.seat.replica.node).collect(),
+                next: next.map(|slot| slot.replica.node).collect(),
+                leaving: cohort
+                    .draining_replicas
+                    .iter()
+                    .map(|draining_replica| draining_replica.slot.replica.node)
+                    .collect(),
                 cohort: cohort.members().collect(),
                 leader: leadership.map(|(_, node)| node),
                 // Node and epoch come from the same source: a leader beside the epoch of its successor would be a leadership that

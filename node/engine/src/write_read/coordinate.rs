@@ -10,7 +10,7 @@ use crate::event::ClientId;
 use crate::membership::roster::name_in;
 use crate::workflow::children::Delivery;
 use crate::workflow::redrive::{Asker, Copying};
-use norn_model::cohort::{AdvertisedCohort, Cohort, Role, Seat};
+use norn_model::cohort::{AdvertisedCohort, Cohort, CohortSlot, Role};
 use norn_model::config::mutant;
 use norn_model::consensus::Name;
 use norn_model::message::{Items, LogPosition, Outcome, Peering, ReadWrite};
@@ -233,7 +233,7 @@ impl Node {
     fn all_away(&self, cohort: &Cohort) -> bool {
         let patience_us = self.config.election_timeout_ms * 1_000;
         self.now.mono_us >= self.pending_requests.listens_us + patience_us
-            && cohort.holders().all(|seat| !self.is_alive(seat.replica.node))
+            && cohort.holders().all(|slot| !self.is_alive(slot.replica.node))
     }
 
     /// The time after which `acks=one` stops waiting for replicas that are heard and do not answer.
@@ -258,9 +258,11 @@ impl Node {
         }
         let groups: Vec<PartitionId> =
             write.groups.iter().filter(|(_, group)| !away(group)).map(|(partition, _)| *partition).collect();
-        let exiles = write.groups.values().flat_map(|group| group.newest().exiles.iter());
-        let exiles = exiles.map(|exile| exile.seat.replica.node).filter(|node| self.is_alive(*node));
-        let there: BTreeSet<NodeId> = exiles.collect();
+        let draining_replicas = write.groups.values().flat_map(|group| group.newest().draining_replicas.iter());
+        let draining_replicas = draining_replicas
+            .map(|draining_replica| draining_replica.slot.replica.node)
+            .filter(|node| self.is_alive(*node));
+        let there: BTreeSet<NodeId> = draining_replicas.collect();
         let Some(PendingRequest::Write(write)) = self.pending_requests.get_mut(request_id) else { return };
         let majority = write.acks == Acks::Quorum;
         for partition in groups {
@@ -268,14 +270,18 @@ impl Node {
             let first = !group.is_sent();
             let again = |answer: &WriteAnswer| majority && answer.incomplete && !answer.lasting;
             let at = group.newest().version;
-            let answered = |seat: &&Seat| group.answers.get(&(seat.replica, at)).is_some_and(|answer| !again(answer));
+            let answered =
+                |slot: &&CohortSlot| group.answers.get(&(slot.replica, at)).is_some_and(|answer| !again(answer));
             // The cohort heard of last need not be the current one.
-            let asked = group.cohorts.values().flat_map(|cohort| cohort.holders().filter(|seat| !answered(seat)));
+            let asked = group.cohorts.values().flat_map(|cohort| cohort.holders().filter(|slot| !answered(slot)));
             // Learners and draining replicas do not answer; they get the write so that they are equal soon.
-            let (coming, going) = (group.newest().learners(), group.newest().exiles.iter().map(|exile| &exile.seat));
-            let going = going.filter(|seat| there.contains(&seat.replica.node));
-            let quiet = coming.chain(going).filter(|_| first).map(|seat| (seat.replica.node, false));
-            let asked = asked.map(|seat| (seat.replica.node, true));
+            let (coming, going) = (
+                group.newest().learners(),
+                group.newest().draining_replicas.iter().map(|draining_replica| &draining_replica.slot),
+            );
+            let going = going.filter(|slot| there.contains(&slot.replica.node));
+            let quiet = coming.chain(going).filter(|_| first).map(|slot| (slot.replica.node, false));
+            let asked = asked.map(|slot| (slot.replica.node, true));
             // A node that counts in one of the cohorts answers.
             let nodes: BTreeMap<NodeId, bool> = quiet.chain(asked).collect();
             for (node, counts) in nodes {

@@ -1,7 +1,7 @@
 //! Lower bounds on the ages of leases, and the exchange of them between replicas (`consensus/ages.rs`).
 
 use super::Leader;
-use crate::cohort::Silence;
+use crate::cohort::GrantQuarantine;
 use crate::limits::{AGES_MAX, AGES_STEPS, ASK_AGES_MS_MAX, TOLD_AGE_MS_MIN};
 use crate::time::Now;
 use crate::viewstamp::{Epoch, Viewstamp};
@@ -11,8 +11,8 @@ use norn_wire::NodeId;
 const NO_EPOCH: Epoch = 0;
 
 /// Key under which the age of a quarantine is exchanged.
-pub(super) fn name_of_silence(silence: Silence) -> Viewstamp {
-    Viewstamp { epoch: NO_EPOCH, length: silence.until_ms }
+pub(super) fn name_of_quarantine(quarantine: GrantQuarantine) -> Viewstamp {
+    Viewstamp { epoch: NO_EPOCH, length: quarantine.until_ms }
 }
 
 /// Lease ages in milliseconds: each operation up to one of these viewstamps, in the same epoch, is at least this old.
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn of_another_silence_nothing_follows() {
-        let silence = |until_ms| name_of_silence(Silence { until_ms, lease_ms: 5 });
-        let ages = LeaseAges::new(vec![(silence(70), 9), (at(1, 1), 4)]);
-        assert_eq!([70, 69, 71].map(|until_ms| ages.of(silence(until_ms))), [Some(9), None, None]);
+        let quarantine = |until_ms| name_of_quarantine(GrantQuarantine { until_ms, lease_ms: 5 });
+        let ages = LeaseAges::new(vec![(quarantine(70), 9), (at(1, 1), 4)]);
+        assert_eq!([70, 69, 71].map(|until_ms| ages.of(quarantine(until_ms))), [Some(9), None, None]);
         assert_eq!(ages.of(at(1, 1)), Some(4));
     }
 

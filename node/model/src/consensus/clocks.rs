@@ -1,7 +1,7 @@
 //! Local clocks of claims: since when each claim is known, and when it may expire by that.
 
 use super::ConsensusState;
-use super::ages::{LeaseAges, name_of_silence};
+use super::ages::{LeaseAges, name_of_quarantine};
 use crate::claim_table::entry::{ClaimEntry, ClaimState};
 use crate::config::{Config, mutant};
 use crate::time::Now;
@@ -40,10 +40,10 @@ fn age_us(since_us: i64, now_us: i64) -> i64 {
 
 impl ConsensusState {
     /// Starts the local clock of a quarantine.
-    pub(super) fn note_silence(&mut self, since_us: i64, config: &Config) {
-        let lease_ms = self.cohort.silence.map_or(0, |silence| silence.lease_ms);
-        self.silent_since_us = since_us;
-        self.silent_until_us = end_us(since_us, lease_ms, config);
+    pub(super) fn note_quarantine(&mut self, since_us: i64, config: &Config) {
+        let lease_ms = self.cohort.quarantine.map_or(0, |quarantine| quarantine.lease_ms);
+        self.quarantine_since_us = since_us;
+        self.quarantine_until_us = end_us(since_us, lease_ms, config);
     }
 
     /// Starts or moves the local clock of a claim; for the same token the deadline never moves earlier.
@@ -101,8 +101,8 @@ impl ConsensusState {
             self.expiry.insert((at_us, id));
             self.date(id, since_us, config);
         }
-        if self.silent_since_us >= signed(UNDATED_US) {
-            self.note_silence(since_us, config);
+        if self.quarantine_since_us >= signed(UNDATED_US) {
+            self.note_quarantine(since_us, config);
         }
     }
 
@@ -112,7 +112,7 @@ impl ConsensusState {
         let (now_us, ran_us) = (signed(now.mono_us), signed(ran_us));
         let anew = mutant!(config, AgesForgotten);
         let since = |before_us: i64| if anew { now_us } else { now_us - age_us(before_us, ran_us) };
-        self.note_silence(since(self.silent_since_us), config);
+        self.note_quarantine(since(self.quarantine_since_us), config);
         self.levels.begin(&self.table, now.mono_us);
         let known = std::mem::take(&mut self.deadlines);
         self.expiry.clear();
@@ -138,11 +138,11 @@ impl ConsensusState {
             let entry = self.table.entries.get(id)?;
             Some((entry.renewed, age_ms(clock.since_us, entry.lease_ms)))
         };
-        let silence = self.cohort.silence.map(|silence| {
-            let age_ms = age_ms(self.silent_since_us, silence.lease_ms);
-            (name_of_silence(silence), age_ms)
+        let quarantine = self.cohort.quarantine.map(|quarantine| {
+            let age_ms = age_ms(self.quarantine_since_us, quarantine.lease_ms);
+            (name_of_quarantine(quarantine), age_ms)
         });
-        LeaseAges::new(self.deadlines.iter().filter_map(point).chain(silence).collect())
+        LeaseAges::new(self.deadlines.iter().filter_map(point).chain(quarantine).collect())
     }
 
     /// Adopts ages from another clock where they exceed the own ones by more than `least_us`. Returns whether any did.
@@ -157,20 +157,23 @@ impl ConsensusState {
             Some((*id, told(entry.renewed, clock.since_us)?))
         };
         let older: Vec<(TaskId, i64)> = self.deadlines.iter().filter_map(older).collect();
-        let silence = self.cohort.silence.and_then(|silence| told(name_of_silence(silence), self.silent_since_us));
-        let any = !older.is_empty() || silence.is_some();
+        let quarantine = self
+            .cohort
+            .quarantine
+            .and_then(|quarantine| told(name_of_quarantine(quarantine), self.quarantine_since_us));
+        let any = !older.is_empty() || quarantine.is_some();
         for (id, since_us) in older {
             self.date(id, since_us, config);
         }
-        if let Some(since_us) = silence {
-            self.note_silence(since_us, config);
+        if let Some(since_us) = quarantine {
+            self.note_quarantine(since_us, config);
         }
         any
     }
 
     /// Whether there is any age to advertise: of a held claim or of the quarantine.
     pub fn has_clocks(&self) -> bool {
-        !self.deadlines.is_empty() || self.cohort.silence.is_some()
+        !self.deadlines.is_empty() || self.cohort.quarantine.is_some()
     }
 
     /// First end, of a claim or of the quarantine, after `mono_us`. A claim that a leader keeps only because another clock says
@@ -181,8 +184,8 @@ impl ConsensusState {
             entry.is_some_and(|entry| end_us(self.deadlines[id].since_us, entry.lease_ms, config) > mono_us)
         };
         let claim = self.expiry.range((mono_us + 1, TaskId::MIN)..).find(runs).map(|(at_us, _)| *at_us);
-        let silence = self.cohort.silence.map(|_| self.silent_until_us).filter(|at_us| *at_us > mono_us);
-        claim.into_iter().chain(silence).min()
+        let quarantine = self.cohort.quarantine.map(|_| self.quarantine_until_us).filter(|at_us| *at_us > mono_us);
+        claim.into_iter().chain(quarantine).min()
     }
 
     /// First claim by its monotonic deadline.
@@ -235,12 +238,12 @@ impl ConsensusState {
 mod tests {
     use super::*;
     use crate::claim_table::table::Op;
-    use crate::cohort::{Change, Silence};
+    use crate::cohort::{Change, GrantQuarantine};
     use crate::viewstamp::ReplicaId;
     use norn_wire::{ClaimId, NodeId};
 
     const LEASE_MS: u64 = 20_000;
-    const SILENCE: Silence = Silence { until_ms: 30_000, lease_ms: LEASE_MS };
+    const QUARANTINE: GrantQuarantine = GrantQuarantine { until_ms: 30_000, lease_ms: LEASE_MS };
 
     fn replica(node: u128) -> ReplicaId {
         ReplicaId { node: NodeId(node), incarnation: 1 }
@@ -271,14 +274,14 @@ mod tests {
         Op::Grant { claim, worker: "w".into(), lease_ms: LEASE_MS, granted_ms: 0, items, session: None, lapsed: false }
     }
 
-    fn rescue(lost: &[u128], silence: Silence) -> Op {
-        Op::Cohort(Change::Rescue { lost: lost.iter().copied().map(NodeId).collect(), at_ms: 0, silence })
+    fn rescue(lost: &[u128], quarantine: GrantQuarantine) -> Op {
+        Op::Cohort(Change::Rescue { lost: lost.iter().copied().map(NodeId).collect(), at_ms: 0, quarantine })
     }
 
     fn ages(consensus: &ConsensusState, ms: u64) -> (Option<u64>, Option<u64>) {
         let ages = consensus.ages(at(ms).mono_us, &Config::default());
-        let silence = consensus.cohort.silence.expect("it is silent");
-        (ages.of(consensus.claim_entry(&id()).unwrap().renewed), ages.of(name_of_silence(silence)))
+        let quarantine = consensus.cohort.quarantine.expect("it is silent");
+        (ages.of(consensus.claim_entry(&id()).unwrap().renewed), ages.of(name_of_quarantine(quarantine)))
     }
 
     /// Goal: a quarantine that goes on while the cohort changes does not age a lease that began meanwhile, and the change does
@@ -293,7 +296,7 @@ mod tests {
             &mut consensus,
             [
                 (0, grant()),
-                (1_000, rescue(&[2, 3], SILENCE)),
+                (1_000, rescue(&[2, 3], QUARANTINE)),
                 (11_000, Op::Renew { items: renewal }),
                 (11_500, Op::Cohort(Change::Clear { replica: replica(2) })),
             ],
@@ -312,10 +315,10 @@ mod tests {
     #[test]
     fn a_second_rescue_begins_a_silence_of_its_own() {
         let mut consensus = consensus();
-        let second = Silence { until_ms: 40_000, ..SILENCE };
-        apply(&mut consensus, [(0, grant()), (0, rescue(&[3], SILENCE)), (10_000, rescue(&[2], second))]);
+        let second = GrantQuarantine { until_ms: 40_000, ..QUARANTINE };
+        apply(&mut consensus, [(0, grant()), (0, rescue(&[3], QUARANTINE)), (10_000, rescue(&[2], second))]);
         assert_eq!(ages(&consensus, 12_000).1, Some(2_000));
-        assert!(consensus.silent_until_us >= at(10_000 + LEASE_MS).mono_us);
+        assert!(consensus.quarantine_until_us >= at(10_000 + LEASE_MS).mono_us);
     }
 
     /// Goal: a claim that a leader only checks again has ended by this clock.

@@ -46,7 +46,7 @@ pub struct Changing {
     pub began_us: u64,
     /// When the present step last made progress.
     pub moved_us: u64,
-    /// How long a leader that is an exile itself goes on leading.
+    /// How long a leader that is a draining replica itself goes on leading.
     pub leave_us: Option<u64>,
     /// The observers know that the cohort is committed.
     pub announced: bool,

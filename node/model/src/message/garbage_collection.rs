@@ -32,7 +32,7 @@ pub enum GarbageCollection {
     Outboxes { partition: PartitionId, epoch: Epoch, number: u64, above: Option<TaskId>, up_to: TaskId },
     /// Answer to `Outboxes`: the sender knows no such completion.
     #[serde(rename = "fn")]
-    Childless { partition: PartitionId, epoch: Epoch, number: u64, seats: u64 },
+    Childless { partition: PartitionId, epoch: Epoch, number: u64, slots: u64 },
     /// Asks to forget the tasks of the `count`th forgetting in the table, which is committed.
     #[serde(rename = "ff")]
     Forget { partition: PartitionId, epoch: Epoch, count: u64 },

@@ -2,7 +2,7 @@
 
 use super::LogPosition;
 use super::kinds::{Check, Class, Properties, of};
-use crate::cohort::{AdvertisedCohort, Seat};
+use crate::cohort::{AdvertisedCohort, CohortSlot};
 use crate::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::{NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 /// Changes of the members of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reconfiguration {
-    /// Progress of a next member or an exile at version `at` of the cohort: how many facts it has. `ready`: a next member has all
-    /// facts that it should have, or an exile has none that members lack.
+    /// Progress of a next member or a draining replica at version `at` of the cohort: how many facts it has. `ready`: a next member has all
+    /// facts that it should have, or a draining replica has none that members lack.
     #[serde(rename = "ry")]
     Ready { partition: PartitionId, replica: ReplicaId, at: Viewstamp, ready: bool, facts: u64, log: LogPosition },
-    /// The cohort of this version, in which the receiver is an exile, is committed.
+    /// The cohort of this version, in which the receiver is a draining replica, is committed.
     #[serde(rename = "di")]
     Dismiss { partition: PartitionId, at: Viewstamp },
     /// From the leader of an epoch: the receiver has no part in this cohort, which is committed.
@@ -25,7 +25,7 @@ pub enum Reconfiguration {
     Unheld { partition: PartitionId, replica: ReplicaId },
     /// The sender was removed without draining and may hold unreplicated facts: asks to be re-admitted as a draining replica.
     #[serde(rename = "sy")]
-    Undrained { partition: PartitionId, seat: Seat },
+    Undrained { partition: PartitionId, slot: CohortSlot },
     /// Sets the target members of a partition that the receiver leads.
     #[serde(rename = "ar")]
     Arrange { partition: PartitionId, nodes: Vec<NodeId> },

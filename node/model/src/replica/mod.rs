@@ -35,7 +35,7 @@ pub struct Standing {
     /// Version at which the replica was admitted.
     since: Option<Viewstamp>,
     /// Whether it is a member or a next member.
-    seated: bool,
+    has_slot: bool,
     /// How often tasks were forgotten, by the table.
     forgets: u64,
     /// Whether it has still to forget the tasks that the table names.
@@ -43,14 +43,14 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether a replica that stood at `before` may lack facts now: it has a seat that it did not have, or others have forgotten tasks
-    /// without asking it.
+    /// Whether a replica that stood at `before` may lack facts now: it has a cohort slot that it did not have, or others have forgotten
+    /// tasks without asking it.
     pub fn lacks_facts(&self, before: &Standing) -> bool {
         let same = self.since.is_some() && self.since == before.since;
-        let asked = same && self.seated && before.seated;
+        let asked = same && self.has_slot && before.has_slot;
         // What it had still to forget it may have kept: the cohort did not wait for it.
         let passed_over = self.forgets > before.forgets || before.owes && !self.owes;
-        self.seated && !same || passed_over && !asked
+        self.has_slot && !same || passed_over && !asked
     }
 }
 
@@ -135,7 +135,7 @@ impl Partition {
         let (cohort, me) = (self.cohort(), self.consensus.me.node);
         let forgetting = &self.consensus.table.forgetting;
         let (forgets, owes) = (forgetting.count, !forgetting.ids.is_empty() && self.forgot < forgetting.count);
-        Standing { version: cohort.version, since: cohort.since(me), seated: cohort.has(me), forgets, owes }
+        Standing { version: cohort.version, since: cohort.since(me), has_slot: cohort.has(me), forgets, owes }
     }
 
     /// An empty vnode.
@@ -183,7 +183,7 @@ impl Partition {
 
     /// Whether the cohort that it knows has dismissed it for good.
     pub fn is_dismissed(&self) -> bool {
-        self.role() == Role::Exile && self.dismissed == Some(self.cohort().version)
+        self.role() == Role::DrainingReplica && self.dismissed == Some(self.cohort().version)
     }
 
     /// Drops all but its promise. The node has yet to withdraw the published heads.

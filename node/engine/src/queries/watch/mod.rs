@@ -5,7 +5,7 @@
 //! it follows, so none counts twice or in the place of another one, and a sweep asks again.
 //!
 //! **No ending is missed silently.** An ending is a fact, and every replica of its partition learns of it sooner or later, if it does not
-//! lose its seat. So it is enough that one replica of each partition, any one, has reported all that it has learned since the watch
+//! lose its cohort slot. So it is enough that one replica of each partition, any one, has reported all that it has learned since the watch
 //! began: an ending that no replica knew then is reported when that one learns of it. The cursor names these replicas: the partitions of
 //! which a node is **whole**. A node ceases to be whole of a partition where its answer does not follow the place in the cursor (it was
 //! restarted, or its journal reaches no further back), and where its replica was not covered in between. A partition of which no node is

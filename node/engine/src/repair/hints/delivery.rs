@@ -289,10 +289,10 @@ impl Node {
         forgets: Option<u64>,
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        let seated = |replica: &&norn_model::replica::Partition| {
+        let has_slot = |replica: &&norn_model::replica::Partition| {
             replica.cohort().has_voter(self.me) && !replica.is_blank() && !replica.borrowed
         };
-        let Some(replica) = self.partitions.get(&partition).filter(|_| right).filter(seated) else {
+        let Some(replica) = self.partitions.get(&partition).filter(|_| right).filter(has_slot) else {
             if right && !items.is_empty() {
                 let advertised = Box::new(self.route_of(partition));
                 self.outbox.send(from, Peering::Route { partition, advertised });

@@ -1,7 +1,7 @@
-//! How a replica learns that it has lost its seat.
+//! How a replica learns that it has lost its cohort slot.
 
 use super::*;
-use norn_model::cohort::Seat;
+use norn_model::cohort::CohortSlot;
 use norn_model::host::Room;
 use norn_model::message::{Election, PeerMessage, Reconfiguration, Replication};
 use norn_model::viewstamp::Viewstamp;
@@ -25,12 +25,12 @@ fn arrange(cluster: &mut Cluster, members: [usize; 3]) {
     assert_eq!(cluster.ask(members[0], Request::Arrange { partition: PARTITION, nodes }), Response::Done);
 }
 
-fn exiles(cluster: &Cluster, index: usize) -> Vec<usize> {
-    let exiles = &cluster.nodes[index].partitions[&PARTITION].cohort().exiles;
-    exiles.iter().map(|exile| exile.seat.replica.node.0 as usize - 1).collect()
+fn draining_replicas(cluster: &Cluster, index: usize) -> Vec<usize> {
+    let draining_replicas = &cluster.nodes[index].partitions[&PARTITION].cohort().draining_replicas;
+    draining_replicas.iter().map(|draining_replica| draining_replica.slot.replica.node.0 as usize - 1).collect()
 }
 
-/// Goal: a node that comes back after its exile has ended learns of that, though its first questions are lost: its leader does not know
+/// Goal: a node that comes back after it was drained learns of that, though its first questions are lost: its leader does not know
 /// it, and sends it nothing unasked. Returns whether its replica is dropped then.
 fn is_let_go(config: &Config) -> bool {
     let config = Config { exile_ttl_ms: 1_000, ..config.clone() };
@@ -45,7 +45,7 @@ fn is_let_go(config: &Config) -> bool {
     assert_eq!(cluster.ask(others[0], Request::Arrange { partition, nodes: nodes.clone() }), Response::Done);
     let cleared = |cluster: &Cluster| {
         let cohort = cluster.nodes[others[0]].partitions.get(&partition).map(Partition::cohort);
-        cohort.is_some_and(|cohort| cohort.members().eq(nodes.iter().copied()) && cohort.exiles.is_empty())
+        cohort.is_some_and(|cohort| cohort.members().eq(nodes.iter().copied()) && cohort.draining_replicas.is_empty())
     };
     cluster.run_until(cleared);
     cluster.restart(away);
@@ -76,7 +76,8 @@ fn a_replica_that_lost_its_seat_while_it_was_away_asks_until_it_is_told() {
     assert!(is_let_go(&Config::default()));
 }
 
-/// Goal: nodes whose disks are full can be relieved. Another node takes a seat and has what they have, and the leaving one hands over.
+/// Goal: nodes whose disks are full can be relieved. Another node takes a cohort slot and has what they have, and the leaving one hands
+/// over.
 #[test]
 fn replicas_without_room_make_way_for_another() {
     let mut cluster = Cluster::with_config(4, &Config::default());
@@ -91,7 +92,10 @@ fn replicas_without_room_make_way_for_another() {
     arrange(&mut cluster, [held[0], held[1], others[0]]);
     cluster.run_until(|cluster| {
         let cohort = cluster.nodes[held[0]].partitions[&PARTITION].cohort();
-        cohort.is_stable() && cohort.exiles.is_empty() && is_held(cluster, others[0]) && !is_held(cluster, held[2])
+        cohort.is_stable()
+            && cohort.draining_replicas.is_empty()
+            && is_held(cluster, others[0])
+            && !is_held(cluster, held[2])
     });
     let store = &cluster.nodes[others[0]].partitions[&PARTITION].store;
     assert!(ids.iter().filter(|id| of_partition(&cluster, id)).all(|id| store.task(id).is_some()));
@@ -161,8 +165,8 @@ fn a_replica_that_has_left_takes_no_late_table() {
     }
 }
 
-/// Goal: a replica that was cleared unheard becomes an exile again although another exile is dead, whose protocol version the leader
-/// cannot know; and that exile follows once it is back, although its program does not know the operation.
+/// Goal: a replica that was cleared unheard becomes a draining replica again although another draining replica is dead, whose protocol
+/// version the leader cannot know; and that draining replica follows once it is back, although its program does not know the operation.
 #[test]
 fn a_leader_takes_a_cleared_replica_back_beside_a_dead_exile() {
     let mut cluster = Cluster::modern(5);
@@ -171,17 +175,17 @@ fn a_leader_takes_a_cleared_replica_back_beside_a_dead_exile() {
     cluster.down.insert(dead);
     cluster.advance(1_000);
     arrange(&mut cluster, [leader, members[2], others[0]]);
-    cluster.run_until(|cluster| exiles(cluster, leader) == [dead]);
+    cluster.run_until(|cluster| draining_replicas(cluster, leader) == [dead]);
     cluster.advance(1_000);
-    let seat = Seat { replica: cluster.nodes[undrained].own_id(), since: Viewstamp::default() };
+    let slot = CohortSlot { replica: cluster.nodes[undrained].own_id(), since: Viewstamp::default() };
     cluster.deliver(
         undrained,
         leader,
-        PeerMessage::Reconfiguration(Reconfiguration::Undrained { partition: PARTITION, seat }),
+        PeerMessage::Reconfiguration(Reconfiguration::Undrained { partition: PARTITION, slot }),
     );
-    assert_eq!(exiles(&cluster, leader), [dead, undrained]);
+    assert_eq!(draining_replicas(&cluster, leader), [dead, undrained]);
     assert!(is_held(&cluster, undrained), "it may hand over what it has");
     cluster.restart(dead);
-    cluster.run_until(|cluster| exiles(cluster, leader).is_empty());
+    cluster.run_until(|cluster| draining_replicas(cluster, leader).is_empty());
     cluster.run_until(|cluster| !is_held(cluster, dead) && !is_held(cluster, undrained));
 }

@@ -4,14 +4,14 @@
 //! promised nothing of its own, and both its table and its facts are marked as incomplete (`model/src/data_loss.rs`), so that it
 //! neither votes nor counts before it has them. Nothing else is needed to join.
 //!
-//! **Out.** An exile goes on following. Once its leader confirms that the cohort without it is committed (`Dismiss`), it takes
+//! **Out.** A draining replica goes on following. Once its leader confirms that the cohort without it is committed (`Dismiss`), it takes
 //! facts from members alone. As soon as a majority of them has agreed with it, it has nothing that they lack. Its leader clears
 //! it, and it drops all but its promise and its vote. If it is admitted again, it begins as a replica that lost everything else,
 //! which is true.
 //!
 //! A replica that was away meanwhile learns of its removal when it asks (`Outside`). It asks from when it hears of a cohort that
 //! does not know it until it has the answer. If it was cleared without draining, because no leader waits for ever, it may still
-//! have facts that no member has. Then it reports this (`Undrained`) instead of dropping them, and becomes an exile once more
+//! have facts that no member has. Then it reports this (`Undrained`) instead of dropping them, and becomes a draining replica once more
 //! (`Change::Recall`).
 
 use crate::Node;
@@ -19,7 +19,7 @@ use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::claim_table::table::{ClaimTable, Op};
-use norn_model::cohort::{AdvertisedCohort, Change, Role, Seat};
+use norn_model::cohort::{AdvertisedCohort, Change, CohortSlot, Role};
 use norn_model::config::mutant;
 use norn_model::consensus::Progress;
 use norn_model::data_loss::DataLoss;
@@ -57,7 +57,7 @@ impl Node {
     }
 
     /// Creates a replica for a table of a partition that is not held here, if the table names this node.
-    fn take_seat(&mut self, partition: PartitionId, epoch: Epoch, table: &ClaimTable) {
+    fn take_slot(&mut self, partition: PartitionId, epoch: Epoch, table: &ClaimTable) {
         if !self.has_partition(partition) || self.partitions.contains_key(&partition) || epoch == 0 {
             return;
         }
@@ -76,7 +76,7 @@ impl Node {
         assert_eq!(replica.consensus.viewstamp, Viewstamp::default(), "a new replica has a table");
         self.partitions.insert(partition, replica);
         self.record_data_loss(partition);
-        self.begin_seat(partition);
+        self.begin_slot(partition);
     }
 
     /// Answers a leader that believes this node to have the table of a partition that is not held here. The log was replaced, and
@@ -109,10 +109,10 @@ impl Node {
     }
 
     /// Starts what a replica needs that is created, or has lost everything, while the node runs.
-    fn begin_seat(&mut self, partition: PartitionId) {
+    fn begin_slot(&mut self, partition: PartitionId) {
         assert!(self.partitions.contains_key(&partition), "there is no replica to begin with");
-        self.outbox.observe(Observation::Seated { partition: partition.0 });
-        self.signals.report(Signal::Seated(partition));
+        self.outbox.observe(Observation::SlotTaken { partition: partition.0 });
+        self.signals.report(Signal::SlotTaken(partition));
         self.count_answers();
         self.timers.set_if_none(Key::Rejoin, self.now.mono_us);
         self.timers.set_if_none(Key::Change(partition), self.after_ms(self.config.resend_ms));
@@ -165,18 +165,18 @@ impl Node {
         self.ask_back(partition);
         let replica = &self.partitions[&partition];
         let changes = !replica.cohort().is_stable() || self.leads_a_change(partition);
-        if changes || replica.role() == Role::Exile || self.is_out(partition) {
+        if changes || replica.role() == Role::DrainingReplica || self.is_out(partition) {
             self.timers.set(Key::Change(partition), self.after_ms(self.config.resend_ms));
         }
     }
 
-    /// Asks the leader for its dismissal. An undismissed exile may have been cleared already and exist because of a late message.
-    /// So may a replica that has heard of its removal and has nothing to hand over: a leader that does not know it sends it
+    /// Asks the leader for its dismissal. An undismissed draining replica may have been cleared already and exist because of a late
+    /// message. So may a replica that has heard of its removal and has nothing to hand over: a leader that does not know it sends it
     /// nothing unasked.
     fn ask_for_dismissal(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let leader = self.leader_of(partition).filter(|leader| *leader != self.me);
-        let waits = replica.role() == Role::Exile && !replica.is_dismissed();
+        let waits = replica.role() == Role::DrainingReplica && !replica.is_dismissed();
         let unasked = mutant!(self.config, OutsideUnasked);
         let waits = waits || self.is_out(partition) && self.may_drop(partition) && !unasked;
         if let Some(leader) = leader.filter(|_| waits) {
@@ -206,7 +206,7 @@ impl Node {
     /// Handles the leader's confirmation that a cohort without this replica is committed.
     pub(crate) fn on_dismiss(&mut self, partition: PartitionId, at: Viewstamp) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        if replica.role() == Role::Exile && replica.cohort().version == at && !replica.is_dismissed() {
+        if replica.role() == Role::DrainingReplica && replica.cohort().version == at && !replica.is_dismissed() {
             replica.dismissed = Some(at);
             if mutant!(self.config, LeavesEarly) {
                 self.leave(partition);
@@ -260,26 +260,26 @@ impl Node {
         self.is_out(partition) && !self.may_drop(partition)
     }
 
-    /// Asks the leader to re-admit this undrained ex-member as an exile.
+    /// Asks the leader to re-admit this undrained ex-member as a draining replica.
     fn ask_back(&mut self, partition: PartitionId) {
         let leader = self.leader_of(partition).filter(|leader| self.is_undrained(partition) && *leader != self.me);
         if let Some(leader) = leader {
             let replica = &self.partitions[&partition];
             let (own, cohort) = (replica.consensus.me, replica.cohort());
-            let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
-            self.outbox.send(leader, Reconfiguration::Undrained { partition, seat });
+            let slot = CohortSlot { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
+            self.outbox.send(leader, Reconfiguration::Undrained { partition, slot });
         }
     }
 
-    /// At the leader: re-admits, as an exile, a cleared replica that still has something.
-    pub(crate) fn on_undrained(&mut self, from: NodeId, partition: PartitionId, seat: Seat) {
-        if seat.replica.node != from || !self.may_append(partition) || !self.is_cohort_committed(partition) {
+    /// At the leader: re-admits, as a draining replica, a cleared replica that still has something.
+    pub(crate) fn on_undrained(&mut self, from: NodeId, partition: PartitionId, slot: CohortSlot) {
+        if slot.replica.node != from || !self.may_append(partition) || !self.is_cohort_committed(partition) {
             return;
         }
         let consensus = &self.partitions[&partition].consensus;
         let (cohort, at) = (&consensus.cohort, consensus.viewstamp);
-        let change = Change::Recall { seat, at_ms: self.now.wall_ms };
-        let fits = seat.since < at && cohort.changed(&change, Viewstamp { length: at.length + 1, ..at }).is_ok();
+        let change = Change::Recall { slot, at_ms: self.now.wall_ms };
+        let fits = slot.since < at && cohort.changed(&change, Viewstamp { length: at.length + 1, ..at }).is_ok();
         if fits {
             self.append(partition, Op::Cohort(change), None);
         }
@@ -331,7 +331,7 @@ impl Node {
     }
 
     /// Creates the replica for a whole table before the handling of the message that carries it.
-    pub(crate) fn seat_for(&mut self, message: &PeerMessage) {
+    pub(crate) fn take_offered_slot(&mut self, message: &PeerMessage) {
         let (partition, epoch, table): (_, _, &Arc<ClaimTable>) = match message {
             PeerMessage::Replication(Replication::Snapshot { partition, viewstamp, table, .. }) => {
                 (*partition, viewstamp.epoch, table)
@@ -341,7 +341,7 @@ impl Node {
             }
             _ => return,
         };
-        self.take_seat(partition, epoch, table);
+        self.take_slot(partition, epoch, table);
     }
 
     /// Returns the replica that a record of the log belongs to. A replica that was not there at genesis begins blank: it was
