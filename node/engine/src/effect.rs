@@ -368,6 +368,20 @@ pub enum Observation {
 }
 
 impl Observation {
+    /// What the observation adds to its counter: tasks, records or runs where the counter counts those.
+    pub fn amount(&self) -> u64 {
+        match self {
+            Observation::Forgotten { tasks, .. }
+            | Observation::HintKept { tasks, .. }
+            | Observation::HintsHanded { tasks, .. }
+            | Observation::HintsDropped { tasks }
+            | Observation::HintsOverdue { tasks } => *tasks,
+            Observation::HintsLost { records } => *records,
+            Observation::ScheduleMissed { ticks } => *ticks,
+            _ => 1,
+        }
+    }
+
     /// Name of the observation's counter.
     pub fn name(&self) -> &'static str {
         match self {

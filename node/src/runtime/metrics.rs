@@ -202,65 +202,74 @@ impl Metrics {
     /// Counts and logs what the core observed.
     #[expect(clippy::too_many_lines, reason = "one line for each observation")]
     pub fn observe(&self, observation: &Observation) {
-        let (counter, amount) = match observation {
-            Observation::Campaign { .. } => (Counter::Campaigns, 1),
-            Observation::Rescue { .. } => (Counter::Rescues, 1),
-            Observation::Established { .. } => (Counter::Established, 1),
-            Observation::SteppedDown { .. } => (Counter::SteppedDown, 1),
-            Observation::Granted { .. } => (Counter::Granted, 1),
-            Observation::Voided { .. } => (Counter::Voided, 1),
-            Observation::Expired { .. } => (Counter::Expired, 1),
-            Observation::SnapshotSent { .. } => (Counter::Snapshots, 1),
-            Observation::Repaired { tasks, .. } => (Counter::Repaired, *tasks),
+        let counter = match observation {
+            Observation::Campaign { .. } => Counter::Campaigns,
+            Observation::Rescue { .. } => Counter::Rescues,
+            Observation::Established { .. } => Counter::Established,
+            Observation::SteppedDown { .. } => Counter::SteppedDown,
+            Observation::Granted { .. } => Counter::Granted,
+            Observation::Voided { .. } => Counter::Voided,
+            Observation::Expired { .. } => Counter::Expired,
+            Observation::SnapshotSent { .. } => Counter::Snapshots,
+            Observation::Repaired { tasks, .. } => {
+                self.add(Counter::Repaired, *tasks);
+                return self.tell(observation);
+            }
             Observation::Agreement { apart, oldest_ms } => {
                 self.set(Counter::PartitionsApart, *apart);
                 self.set(Counter::OldestAgreement, *oldest_ms);
                 return;
             }
-            Observation::DoneFlag { .. } => (Counter::DoneFlags, 1),
-            Observation::Woken { .. } => (Counter::Woken, 1),
-            Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
-            Observation::StoodStill { .. } => (Counter::StoodStill, 1),
-            Observation::Room { .. } => (Counter::RoomChanges, 1),
-            Observation::Memory { .. } => (Counter::MemoryChanges, 1),
-            Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
-            Observation::Retired { .. } => (Counter::Retired, 1),
-            Observation::DataLoss { found: true, .. } => (Counter::DataLosses, 1),
+            Observation::DoneFlag { .. } => Counter::DoneFlags,
+            Observation::Woken { .. } => Counter::Woken,
+            Observation::ClockStanding { .. } => Counter::ClockStandings,
+            Observation::StoodStill { .. } => Counter::StoodStill,
+            Observation::Room { .. } => Counter::RoomChanges,
+            Observation::Memory { .. } => Counter::MemoryChanges,
+            Observation::DiskSlow { .. } => Counter::DiskSlowChanges,
+            Observation::Retired { .. } => Counter::Retired,
+            Observation::DataLoss { found: true, .. } => Counter::DataLosses,
             // A replica that awaits its first facts lacks them, but has lost nothing.
-            Observation::DataLoss { .. } => (Counter::DataRecoveries, 1),
-            Observation::SlotTaken { .. } => (Counter::SlotsTaken, 1),
-            Observation::Left { .. } => (Counter::SlotsLeft, 1),
-            Observation::CohortChanged { .. } => (Counter::CohortChanges, 1),
-            Observation::RosterChanged { .. } => (Counter::RosterChanges, 1),
-            Observation::DeclaredGone { .. } => (Counter::DeclaredGone, 1),
-            Observation::CohortCommitted { .. } => (Counter::CohortCommits, 1),
-            Observation::BodyLost { .. } => (Counter::BodiesLost, 1),
-            Observation::ChangeBlocked { .. } => (Counter::ChangesBlocked, 1),
-            Observation::Forgotten { tasks, .. } => (Counter::Forgotten, *tasks),
-            Observation::HintKept { tasks, .. } => (Counter::HintsKept, *tasks),
-            Observation::HintsHanded { tasks, .. } => (Counter::HintsHanded, *tasks),
-            Observation::HintsDropped { tasks } => (Counter::HintsDropped, *tasks),
-            Observation::HintOrphaned { .. } => (Counter::HintsOrphaned, 1),
-            Observation::HintsLost { records } => (Counter::HintsLost, *records),
-            Observation::HintsOverdue { tasks } => (Counter::HintsOverdue, *tasks),
+            Observation::DataLoss { .. } => Counter::DataRecoveries,
+            Observation::SlotTaken { .. } => Counter::SlotsTaken,
+            Observation::Left { .. } => Counter::SlotsLeft,
+            Observation::CohortChanged { .. } => Counter::CohortChanges,
+            Observation::RosterChanged { .. } => Counter::RosterChanges,
+            Observation::DeclaredGone { .. } => Counter::DeclaredGone,
+            Observation::CohortCommitted { .. } => Counter::CohortCommits,
+            Observation::BodyLost { .. } => Counter::BodiesLost,
+            Observation::ChangeBlocked { .. } => Counter::ChangesBlocked,
+            Observation::Forgotten { .. } => Counter::Forgotten,
+            Observation::HintKept { .. } => Counter::HintsKept,
+            Observation::HintsHanded { .. } => Counter::HintsHanded,
+            Observation::HintsDropped { .. } => Counter::HintsDropped,
+            Observation::HintOrphaned { .. } => Counter::HintsOrphaned,
+            Observation::HintsLost { .. } => Counter::HintsLost,
+            Observation::HintsOverdue { .. } => Counter::HintsOverdue,
             Observation::Hints { tasks, ids, bytes } => {
                 self.set(Counter::HintTasks, *tasks);
                 self.set(Counter::HintIds, *ids);
                 self.set(Counter::HintBytes, *bytes);
                 return;
             }
-            Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
-            Observation::ChildRefused { .. } => (Counter::ChildrenRefused, 1),
-            Observation::LetterRefused { .. } => (Counter::LettersRefused, 1),
+            Observation::ForgettingHeld { .. } => Counter::ForgettingHeld,
+            Observation::ChildRefused { .. } => Counter::ChildrenRefused,
+            Observation::LetterRefused { .. } => Counter::LettersRefused,
             Observation::ScheduleFired { late_ms, .. } => {
                 self.add(Counter::SchedulesLate, *late_ms);
-                (Counter::SchedulesFired, 1)
+                Counter::SchedulesFired
             }
-            Observation::ScheduleMissed { ticks } => (Counter::SchedulesMissed, *ticks),
-            Observation::ScheduleUnsure { .. } => (Counter::SchedulesUnsure, 1),
-            Observation::Refused { .. } => (Counter::Refused, 1),
+            Observation::ScheduleMissed { .. } => Counter::SchedulesMissed,
+            Observation::ScheduleUnsure { .. } => Counter::SchedulesUnsure,
+            Observation::Refused { .. } => Counter::Refused,
         };
-        self.add(counter, amount);
+        self.add(counter, observation.amount());
+        self.tell(observation);
+    }
+
+    /// Logs an observation.
+    #[expect(clippy::too_many_lines, reason = "one message for each observation that an operator should see")]
+    fn tell(&self, observation: &Observation) {
         match observation {
             // One for each task: too many for the log of a busy node.
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
@@ -498,6 +507,24 @@ mod tests {
         let mut due = |what, after_s| refusals.due(what, start + Duration::from_secs(after_s));
         assert_eq!([due("a", 0), due("a", 1), due("b", 2), due("a", 59)], [Some(0), None, Some(0), None]);
         assert_eq!([due("a", 60), due("a", 61), due("a", 120)], [Some(2), None, Some(1)]);
+    }
+
+    /// Goal: where the core's counter and the host's have one name, both count the same, as a status shows the core's.
+    #[test]
+    fn tasks_are_counted_one_by_one() {
+        let metrics = Metrics::default();
+        let observed = [
+            (Observation::Forgotten { partition: 1, tasks: 2 }, Counter::Forgotten),
+            (Observation::HintsDropped { tasks: 3 }, Counter::HintsDropped),
+            (Observation::HintsOverdue { tasks: 4 }, Counter::HintsOverdue),
+            (Observation::HintsLost { records: 5 }, Counter::HintsLost),
+            (Observation::ScheduleMissed { ticks: 6 }, Counter::SchedulesMissed),
+        ];
+        for (amount, (observation, counter)) in (2..).zip(observed) {
+            metrics.observe(&observation);
+            assert_eq!(observation.name(), counter.name());
+            assert_eq!([observation.amount(), metrics.get(counter)], [amount; 2], "{observation:?}");
+        }
     }
 
     /// Goal: a replica that becomes whole in several steps counts as one loss.

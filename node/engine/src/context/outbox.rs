@@ -138,7 +138,7 @@ impl Outbox {
 
     /// Reports to observers, and counts.
     pub fn observe(&mut self, observation: Observation) {
-        *self.counters.entry(observation.name()).or_default() += 1;
+        *self.counters.entry(observation.name()).or_default() += observation.amount();
         self.effects.push(Effect::Observe(observation));
     }
 
