@@ -25,6 +25,7 @@ pub mod bodies;
 pub mod bursts;
 pub mod children;
 pub mod claim_limits;
+pub mod claim_rates;
 pub mod clocks;
 pub mod closed;
 pub mod cluster;

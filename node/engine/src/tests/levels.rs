@@ -1,6 +1,6 @@
 //! Accrued rate tokens of a rate outlive the leader that counted them.
 
-use super::claim_limits::{queue_with, rate};
+use super::claim_rates::{queue_with, rate};
 use super::policies::is_changed;
 use super::*;
 use crate::claims::rate_tokens::keep::WRITES_MAX;

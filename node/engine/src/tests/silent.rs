@@ -53,7 +53,7 @@ fn connected() -> Cluster {
 /// wait, and one at the same node, or at another one.
 #[test]
 fn workers_that_are_silent_come_last() {
-    let rates = [None, Some(super::claim_limits::rate(2, 1_000)), Some(super::claim_limits::rate(120, 60_000))];
+    let rates = [None, Some(super::claim_rates::rate(2, 1_000)), Some(super::claim_rates::rate(120, 60_000))];
     for (place, rate) in rates.into_iter().flat_map(|rate| [0, 1, 2].map(|place| (place, rate.clone()))) {
         let mut cluster = connected();
         rate.into_iter().for_each(|rate| drop(cluster.set(0, "mail", rate)));
@@ -78,7 +78,7 @@ fn workers_that_are_silent_come_last() {
 fn workers_that_are_silent_get_no_permit_that_another_can_use() {
     for (place, claims) in (0..3).flat_map(|place| [1, 2, 5].map(|claims| (place, claims))) {
         let mut cluster = connected();
-        cluster.set(0, "mail", super::claim_limits::rate(claims, 1_000));
+        cluster.set(0, "mail", super::claim_rates::rate(claims, 1_000));
         cluster.advance(5_000);
         let gone: Vec<u64> = (100..112).map(|client| cluster.waits(0, client)).collect();
         (100..112).for_each(|client| cluster.pings(0, client));
@@ -123,7 +123,7 @@ fn a_worker_that_is_silent_is_served_where_no_other_waits() {
 #[test]
 fn a_worker_that_is_silent_is_served_where_permits_are_short_lived() {
     let mut cluster = connected();
-    cluster.set(0, "mail", super::claim_limits::rate(3, 60_000));
+    cluster.set(0, "mail", super::claim_rates::rate(3, 60_000));
     cluster.advance(30_000);
     let waits = cluster.waits(1, 100);
     cluster.pings(1, 100);

@@ -46,7 +46,7 @@ impl Reconfiguration {
             }
             Reconfiguration::Unheld { partition, .. } => of("unheld", Class::Urgent, Some(*partition), Check::Nothing),
             Reconfiguration::Undrained { partition, .. } => {
-                of("stray", Class::Urgent, Some(*partition), Check::Nothing)
+                of("undrained", Class::Urgent, Some(*partition), Check::Nothing)
             }
             Reconfiguration::Arrange { partition, .. } => {
                 of("arrange", Class::Urgent, Some(*partition), Check::Nothing)

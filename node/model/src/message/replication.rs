@@ -79,7 +79,7 @@ impl Replication {
                 of("ack", Class::Urgent, Some(*partition), Check::Nothing).with_log(*log)
             }
             Replication::Nack { partition, .. } => of("nack", Class::Urgent, Some(*partition), Check::Nothing),
-            Replication::LeaseAges { partition, .. } => of("ages", Class::Bulk, Some(*partition), Check::Nothing),
+            Replication::LeaseAges { partition, .. } => of("lease_ages", Class::Bulk, Some(*partition), Check::Nothing),
             Replication::Rejoin { partition, .. } => of("rejoin", Class::Urgent, Some(*partition), Check::Nothing),
             Replication::Rejoined { partition, .. } => of("rejoined", Class::Urgent, Some(*partition), Check::Nothing),
         }
