@@ -387,7 +387,7 @@ impl Config {
         ]
     }
 
-    /// Checks every bound of the [`table`].
+    /// Checks the bounds of the settings of the core, by the [`table`].
     pub fn validate(&self) -> Result<(), ConfigError> {
         let numbers = self.numbers();
         let value_of = |name: &str| numbers.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);

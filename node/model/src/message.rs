@@ -64,7 +64,7 @@ fn is_unsaid(start: &u64) -> bool {
 norn_wire::wire_body!(PeerMessage);
 
 /// Message between nodes, by family. Each family says of its messages what the methods of this type give. Field names: `partition`,
-/// `epoch` and `viewstamp` as everywhere; `ask` is the sender's number of a pending request, returned in the answer.
+/// `epoch` and `viewstamp` as everywhere; `request_id` is the sender's number of a pending request, returned in the answer.
 ///
 /// On the wire a message is a variant of its family: families are not named there, and names of variants are unique in all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

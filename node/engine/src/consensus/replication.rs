@@ -574,7 +574,7 @@ impl Node {
         self.signals.report(Signal::Established(partition));
     }
 
-    /// Advances the commit index to `length` and the grant-ack index to `grant_index`, and reports the continuations that are ready.
+    /// Advances the commit index to `length` and the grant index to `grant_index`, and reports the continuations that are ready.
     fn commit_to(&mut self, partition: PartitionId, length: u64, grant_index: u64) {
         let consensus = &mut self.partitions.get_mut(&partition).expect("it leads").consensus;
         let Some(leading) = consensus.leading() else { return };

@@ -35,7 +35,7 @@ pub(crate) enum Signal {
     RouteChanged,
     /// This node leads the partition no more: it never learns whether the operations at these places commit.
     SteppedDown { partition: PartitionId, epoch: Epoch, waiting: VecDeque<(u64, Waiting)> },
-    /// The commit index or the grant-ack index of a leader has advanced. These operations are ready, by their places.
+    /// The commit index or the grant index of a leader has advanced. These operations are ready, by their places.
     Committed { partition: PartitionId, epoch: Epoch, ready: Vec<(u64, Waiting)> },
     /// A follower has told its leader how tasks ended that the leader granted.
     Endings { partition: PartitionId, items: Vec<(TaskId, Task)> },

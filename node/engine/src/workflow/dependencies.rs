@@ -71,7 +71,7 @@ struct Doubt {
 /// What this node knows of dependencies beside the facts. Lost with a restart, or when the leader steps down: sweeps make up for it.
 #[derive(Debug, Default)]
 pub struct Dependencies {
-    /// By partition that is led here: askers to notify of the end of its tasks.
+    /// By partition that is led here: askers to notify of the end of its tasks. They are no followers in the sense of Raft.
     followers: BTreeMap<PartitionId, BTreeSet<(TaskId, Asker)>>,
     followers_count: usize,
     /// By partition that is led here: ends that its tasks have waited for.
@@ -307,7 +307,7 @@ impl Node {
         }
     }
 
-    /// At a leader of waiting tasks: these have ended.
+    /// At a leader of waiting tasks: notes that tasks for which some of them wait have ended, and has the sweep look at those.
     pub(crate) fn on_ends(
         &mut self,
         from: NodeId,

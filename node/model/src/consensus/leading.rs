@@ -123,7 +123,7 @@ impl Leading {
         all.map(|(_, progress)| progress.matched.unwrap_or(0)).min().unwrap_or(0)
     }
 
-    /// Takes out continuations that are ready at commit index `commit`. Grants also wait for the grant-ack index.
+    /// Takes out continuations that are ready at commit index `commit`. Grants also wait for the grant index.
     pub fn take_ready(&mut self, commit: u64) -> Vec<(u64, Waiting)> {
         assert!(self.grant_index <= commit, "more grants may be told than are committed");
         let committed = self.waiting.partition_point(|(number, _)| *number <= commit);

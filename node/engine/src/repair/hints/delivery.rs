@@ -1,6 +1,6 @@
 //! Delivery of hints: one message at a time to each node that is alive, within the repair budget.
 //!
-//! A pass goes through all payload hints ("kept"), then through all id hints for the node ("owed"). It begins when the node is heard
+//! A pass goes through all payload hints, then through all id hints for the node. It begins when the node is heard
 //! again, and anew when there are more hints, or when something could not be taken.
 //!
 //! A message that is not answered in time is sent again, with half as much in it and twice the time. A later answer counts all the same,

@@ -1,18 +1,19 @@
 //! Hinted handoff: what a node keeps for absent members of a cohort, and hands over first when they are back.
 //!
-//! **Payload hints** (`kept`): facts of partitions that are not held here. A client that is content with one disk may write at a node
-//! that holds no replica and reaches no member. That node keeps the facts: they are in its log before it answers, and its answer counts
-//! its own disk as one copy. No other node has them, so they are never dropped for age or for want of room: with no room, the write is
-//! refused.
+//! **Payload hints** (`PayloadHints`): facts of partitions that are not held here. A client that is content with one disk may write at a
+//! node that holds no replica and reaches no member. That node keeps the facts: they are in its log before it answers, and its answer
+//! counts its own disk as one copy. No other node has them, so they are never dropped for age or for want of room: with no room, the write
+//! is refused.
 //!
-//! A payload hint is dropped (`settle_payload_hints`, `Kept::fate`) once a majority of the cohort has the facts on disk. That never leaves
-//! fewer copies than the answer promised. The promised copies are the keeper's and those of members. Of members with complete facts fewer
-//! than a majority have one, or the write would be strict. So together with the keeper's these copies are a majority at most; dropping at
-//! fewer members would give up a copy for nothing. Copies of members with incomplete facts stay where they are, and anti-entropy keeps
-//! them. What a majority has is as safe as a strict write, and anti-entropy brings it to the rest. Two kinds of answers do not count: those
-//! of a member that has lost records since (`forget_answers`), and those from before the keeper's own restart, which are not logged.
+//! A payload hint is dropped (`settle_payload_hints`, `PayloadHints::fate`) once a majority of the cohort has the facts on disk. That
+//! never leaves fewer copies than the answer promised. The promised copies are the keeper's and those of members. Of members with complete
+//! facts fewer than a majority have one, or the write would be strict. So together with the keeper's these copies are a majority at most;
+//! dropping at fewer members would give up a copy for nothing. Copies of members with incomplete facts stay where they are, and
+//! anti-entropy keeps them. What a majority has is as safe as a strict write, and anti-entropy brings it to the rest. Two kinds of answers
+//! do not count: those of a member that has lost records since (`forget_answers`), and those from before the keeper's own restart, which
+//! are not logged.
 //!
-//! **Id hints** (`owed`): ids of tasks that a member lacks. While a member is away, the first live member in the order of preference
+//! **Id hints** (`IdHints`): ids of tasks that a member lacks. While a member is away, the first live member in the order of preference
 //! notes, once a round, which tasks have changed since the point up to which the absent one is known to know everything: its cursor among
 //! the recent changes, extended beyond memory and beyond a restart. The facts are in the store. They are handed over before trees are
 //! compared, which then find nothing. Nothing depends on them: the comparison finds the same, at a higher price. So they are dropped
