@@ -46,7 +46,8 @@ impl ConsensusState {
         self.quarantine_until_us = end_us(since_us, lease_ms, config);
     }
 
-    /// Starts or moves the local clock of a claim. For the same token the deadline never moves earlier, except by `date`, when the claim turns out to be older.
+    /// Starts or moves the local clock of a claim. For the same token the deadline never moves earlier, except by `date`, when the claim
+    /// turns out to be older.
     pub(super) fn arm(&mut self, id: TaskId, now: Now, config: &Config) {
         let before = self.deadlines.remove(&id);
         if let Some(Clock { at_us, .. }) = before {
