@@ -63,7 +63,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("changes_blocked_by_losses", "moves given up where the leader has lost parts of tasks: purge those"),
     ("children_refused", "child tasks refused because their completion came too late"),
     ("claims_granted", "claims granted"),
-    ("clock_off_ms", "how far this node's clock is off the members' median"),
+    ("clock_off_ms", "how far this node's clock is surely off a majority's"),
     ("clock_standings", "changes of whether the clock is trusted"),
     ("cohort_changes", "steps of membership changes of partitions"),
     ("cohort_commits", "membership changes of partitions that were committed"),

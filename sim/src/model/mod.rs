@@ -159,7 +159,9 @@ fn explore(case: &Case, states_max: usize, threads: usize) -> Explored {
 /// Explores the union of claim entries, which is sound only if each leader writes what it found again. Returns whether it came out so.
 fn explore_unions(states_max: usize, threads: usize, out: &mut dyn Write) -> io::Result<bool> {
     let mut well = true;
-    for (name, stamps_again) in [("union of cells, stamped again", true), ("union of cells as they are", false)] {
+    for (name, stamps_again) in
+        [("union of claim entries, stamped again", true), ("union of claim entries as they are", false)]
+    {
         let begin = Instant::now();
         let model = Union { stamps_again }.checker().threads(threads).target_state_count(states_max).spawn_bfs().join();
         let found = model.discovery("one holder").map(|path| path.into_actions().len());
