@@ -200,7 +200,6 @@ impl Metrics {
     }
 
     /// Counts and logs what the core observed.
-    #[expect(clippy::too_many_lines, reason = "one line for each observation")]
     pub fn observe(&self, observation: &Observation) {
         let counter = match observation {
             Observation::Campaign { .. } => Counter::Campaigns,
