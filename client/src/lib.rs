@@ -2,12 +2,15 @@
 //!
 //! - [`wire`]: the public types, frames and limits that clients and nodes share (crate `norn-wire`).
 //! - [`session`]: the client without IO: retries, failover, deadlines, id generation. The simulator runs it too.
+//! - `api` (feature `net`): the JSON forms of inputs and answers, as the command line reads and prints them.
 //! - `tls`, `dial`, `connection` (feature `net`): certificates, addresses and sockets; drives a session over QUIC.
 //! - `client` (feature `net`): the typed async API that an application uses.
 //! - `worker` (feature `net`): handlers by task type.
 //!
 //! The verbs of the command line are a crate of their own, `norn-cli`.
 
+#[cfg(feature = "net")]
+pub mod api;
 #[cfg(feature = "net")]
 pub mod client;
 #[cfg(feature = "net")]

@@ -6,8 +6,9 @@ use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::several::{self, Change, SeveralArguments};
-use super::{Call, Finish, Runner, Transport, children, group, json, text};
+use super::{Call, Finish, Runner, Transport, children, group, text};
 use clap::Args;
+use norn_client::api;
 use norn_client::client::cancelling::seen_ended;
 use norn_client::client::choosing::{carry_out, held_by};
 use norn_wire::limits::{
@@ -122,7 +123,7 @@ fn show_granted<T: Transport>(runner: &mut Runner<T>, tasks: &[Granted], from_ms
     for task in tasks {
         runner.recent().see(task.id);
         match runner.output.json() {
-            true => runner.output.row(&json::granted(task, from_ms))?,
+            true => runner.output.row(&api::GrantedTask::new(task, from_ms))?,
             false => print_granted(&mut runner.output, task, from_ms, (runner.clock)())?,
         }
     }
@@ -184,8 +185,8 @@ impl RenewArguments {
         let lease_ms = only("renew", results)?;
         let expires_ms = from_ms.saturating_add(lease_ms);
         if runner.output.json() {
-            let lease = json::LeaseLine { lease_ms, lease_expires_ms: expires_ms };
-            runner.output.object(&json::held(id, token, Some(lease)))?;
+            let lease = api::Lease { lease_ms, lease_expires_ms: expires_ms };
+            runner.output.object(&api::HeldClaim { id, token, lease: Some(lease) })?;
         } else {
             let label = runner.output.paint(Style::Good, "renewed");
             let ends = text::relative((runner.clock)(), expires_ms);
@@ -377,7 +378,7 @@ fn print_given_up<T: Transport>(
     token: Token,
 ) -> Result<Exit, Failure> {
     if runner.output.json() {
-        runner.output.object(&json::held(id, token, None))?;
+        runner.output.object(&api::HeldClaim { id, token, lease: None })?;
     } else {
         let label = runner.output.paint(Style::Good, done);
         runner.output.line(&format!("{label} {id} {token}; {remark}"))?;

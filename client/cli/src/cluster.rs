@@ -5,9 +5,10 @@ use super::operate::overview::{self, Peaks};
 use super::output::{Output, Style};
 use super::parse;
 use super::runner::{Place, unexpected};
-use super::{Runner, Transport, counters, json, nodes_beside, text};
+use super::{Runner, Transport, counters, nodes_beside, text};
 use clap::Args;
 use comfy_table::{Attribute, Cell, Color};
+use norn_client::api;
 use norn_wire::membership::MemberState;
 use norn_wire::response::{Agreement, Health, NodeView, PartitionView, Standing, Status};
 use norn_wire::{NodeId, Request, Response, State};
@@ -23,7 +24,7 @@ pub(super) async fn nodes<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, 
     };
     if runner.output.json() {
         for node in &nodes {
-            runner.output.row(&json::node(node))?;
+            runner.output.row(&api::Node::from(node))?;
         }
         runner.output.end_rows()?;
         return Ok(Exit::Done);
@@ -121,7 +122,7 @@ pub(super) async fn ring<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, F
     let partitions = fetch(runner, Request::Ring).await?;
     if runner.output.json() {
         for partition in &partitions {
-            runner.output.row(&json::ring(partition))?;
+            runner.output.row(&api::RingPlace::from(partition))?;
         }
         runner.output.end_rows()?;
         return Ok(Exit::Done);
@@ -140,7 +141,7 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
     let partitions = fetch(runner, Request::Partitions).await?;
     if runner.output.json() {
         for partition in &partitions {
-            runner.output.row(&json::partition(partition))?;
+            runner.output.row(&api::Partition::from(partition))?;
         }
         runner.output.end_rows()?;
         return Ok(Exit::Done);
@@ -193,7 +194,7 @@ fn agreement(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> Cel
 
 fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> [Cell; 11] {
     let held = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
-    let root = partition.root.as_ref().map_or("-".to_owned(), |root| json::hexadecimal(root));
+    let root = partition.root.as_ref().map_or("-".to_owned(), |root| api::hexadecimal(root));
     let leader = match partition.leader {
         Some(leader) => Cell::new(name(names, leader)),
         None => Cell::new("none").fg(Color::Red),
@@ -332,7 +333,7 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, shown: Shown, interval: Dur
 /// Prints a status; on a screen, no more lines than fit.
 fn print_status(output: &mut Output, status: &Status, screen: Option<u16>) -> Result<(), Failure> {
     if output.json() {
-        return output.object(&json::status(status));
+        return output.object(&api::Status::from(status));
     }
     // The cursor needs a line as well.
     let room = screen.map_or(usize::MAX, |lines| usize::from(lines).saturating_sub(1));

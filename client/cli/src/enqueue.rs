@@ -7,9 +7,10 @@ use super::lines::Missed;
 use super::output::{Output, Style};
 use super::parse::{self, Data, DataArguments, DurabilityArguments};
 use super::runner::{only, open, unexpected, unreadable};
-use super::{Call, Draft, Place, Runner, Transport, json, text};
+use super::{Call, Draft, Place, Runner, Transport, text};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use norn_client::api;
 use norn_wire::limits::{BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX};
 use norn_wire::{Acked, Acks, Error, ErrorCode, Guarantee, Request, Response, Spec, TaskId};
 use std::collections::BTreeSet;
@@ -334,8 +335,8 @@ impl Load {
                 let id = result.as_ref().map_or_else(|error| error.id, |acked| Some(acked.id));
                 id.into_iter().for_each(|id| runner.recent().see(id));
                 match result {
-                    Ok(acked) => runner.output.row(&json::acked(acked))?,
-                    Err(error) => runner.output.row(&json::error(error))?,
+                    Ok(acked) => runner.output.row(&api::WriteAck::from(acked))?,
+                    Err(error) => runner.output.row(&api::ErrorReport::from(error))?,
                 }
             }
         }
@@ -415,7 +416,7 @@ async fn store_unique<T: Transport>(runner: &mut Runner<T>, draft: Draft) -> Res
     };
     runner.recent().see(acked.id);
     if runner.output.json() {
-        runner.output.object(&json::unique(&acked, existing))?;
+        runner.output.object(&api::UniqueAck::new(&acked, existing))?;
     } else {
         print_acked(&mut runner.output, if existing { "there is" } else { "enqueued" }, &acked)?;
     }
@@ -425,7 +426,7 @@ async fn store_unique<T: Transport>(runner: &mut Runner<T>, draft: Draft) -> Res
 /// Prints the confirmation of a write.
 pub(super) fn print_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
     if output.json() {
-        return output.object(&json::acked(acked));
+        return output.object(&api::WriteAck::from(acked));
     }
     let done = output.paint(Style::Good, done);
     let guarantee = match acked.guarantee {

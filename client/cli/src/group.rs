@@ -2,8 +2,9 @@
 
 use super::error::Failure;
 use super::runner::unexpected;
-use super::{Call, Draft, Runner, Transport, json, parse, tasks, text};
+use super::{Call, Draft, Runner, Transport, parse, tasks, text};
 use clap::Args;
+use norn_client::api;
 use norn_client::session::{explain_close, explain_name};
 use norn_wire::group::{GroupView, MemberOf};
 use norn_wire::limits::GROUP_MEMBERS_MAX;
@@ -174,7 +175,7 @@ impl Member<'_> {
     ) -> Result<(), Failure> {
         let output = &mut runner.output;
         if output.json() {
-            return output.object(&json::member_acked(acked, group));
+            return output.object(&api::MemberAck::new(acked, group));
         }
         super::enqueue::print_acked(output, "enqueued", acked)?;
         let of = self.arguments.total.map_or(String::new(), |total| format!(" of {total}"));

@@ -6,9 +6,10 @@ use super::error::{Exit, Failure};
 use super::output::state_cell;
 use super::parse;
 use super::table::Grid;
-use super::{Runner, Transport, group, json, text};
+use super::{Runner, Transport, group, text};
 use clap::Args;
 use comfy_table::Cell;
+use norn_client::api;
 use norn_client::client::ListOptions;
 use norn_client::client::walk::Walk;
 use norn_wire::limits::{CLAIMS_SHOWN_MAX, LIST_PAGE_MAX};
@@ -180,7 +181,7 @@ impl ListArguments {
         runner.recent().see(task.id);
         runner.recent().see_queue(&task.spec.queue);
         if runner.output.json() {
-            return runner.output.row(&json::task(task));
+            return runner.output.row(&api::Task::from(task));
         }
         let now_ms = (runner.clock)();
         let claims = match task.claims.len() {

@@ -3,9 +3,10 @@
 use super::error::{Exit, Failure};
 use super::output::state_cell;
 use super::runner::unexpected;
-use super::{Runner, Transport, json, parse, tasks, text};
+use super::{Runner, Transport, parse, tasks, text};
 use clap::Args;
 use comfy_table::Cell;
+use norn_client::api;
 use norn_wire::group::MemberOf;
 use norn_wire::{Error, ErrorCode, Request, Response, TaskView};
 use std::future::Future;
@@ -55,7 +56,7 @@ impl MembersArguments {
                 let (of, task) = (MemberOf { group, number: *number }, task?);
                 runner.recent().see(of.id());
                 match runner.output.json() {
-                    true => runner.output.row(&json::member(of, task.as_ref()))?,
+                    true => runner.output.row(&api::GroupMember::new(of, task.as_ref()))?,
                     false => drop(table.add_row(cells(of, task.as_ref()))),
                 }
             }

@@ -2,9 +2,10 @@
 
 use super::error::{Exit, Failure};
 use super::runner::unexpected;
-use super::{Runner, Transport, json, text};
+use super::{Runner, Transport, text};
 use comfy_table::Cell;
 use futures_util::{StreamExt, stream};
+use norn_client::api;
 use norn_wire::response::{NodeView, Status};
 use norn_wire::{Error, Request, Response};
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub(super) async fn run<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Fa
     let answers: Vec<(&NodeView, Result<Status, Error>)> = members.iter().zip(answers).collect();
     if runner.output.json() {
         for (member, answer) in &answers {
-            runner.output.row(&json::node_counters(member, answer))?;
+            runner.output.row(&api::NodeCounters::new(member, answer))?;
         }
         runner.output.end_rows()?;
     } else {

@@ -1,10 +1,10 @@
 //! Output of results: tables and short lines for people, JSON lines for programs.
 
 use super::error::{Failure, advice};
-use super::json;
 use super::table::Grid;
 use super::text::{clean_lines, without_formats};
 use comfy_table::{Attribute, Cell, Color};
+use norn_client::api::ErrorReport;
 use norn_wire::{Error, State};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -205,7 +205,7 @@ impl Output {
         match self.rows_written {
             0 => {
                 self.keep_unread(&error);
-                self.object(&json::error(&error))
+                self.object(&ErrorReport::from(&error))
             }
             _ => {
                 self.error_row(&error)?;
@@ -217,7 +217,7 @@ impl Output {
     /// Prints a failure among several results of a verb, as JSON.
     pub fn error_row(&mut self, error: &Error) -> Result<(), Failure> {
         self.keep_unread(error);
-        self.row(&json::error(error))
+        self.row(&ErrorReport::from(error))
     }
 
     fn keep_unread(&mut self, error: &Error) {

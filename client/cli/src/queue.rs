@@ -5,11 +5,11 @@ use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, examples, parse, text};
 use clap::{Args, Subcommand, ValueEnum};
+use norn_client::api;
 use norn_wire::membership::{
-    Backoff, ClusterChange, FailedDependency, KeyConcurrency, Mode, Order, QueuePolicy, QueueSetting, Rate,
+    Backoff, ClusterChange, FailedDependency, KeyConcurrency, Mode, Order, QueuePolicy, QueueSetting,
 };
 use norn_wire::{QueueName, Request, Response};
-use serde::Serialize;
 
 /// Verbs of queue settings.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
@@ -90,7 +90,7 @@ impl Key {
             Key::Retention => duration(policy.retention_ms),
             Key::Order => policy.order.name().to_owned(),
             Key::Ageing => duration(policy.ageing_ms),
-            Key::Rate => number(policy.rate.map(rate)),
+            Key::Rate => number(policy.rate),
             Key::Concurrency => number(policy.concurrency),
             Key::KeyConcurrency => number(of_key(policy)),
             Key::FailedDependency => policy.failed_dependency.name().to_owned(),
@@ -135,27 +135,6 @@ pub struct ShowArguments {
     pub queue: Option<String>,
 }
 
-#[derive(Serialize)]
-struct PolicyLine<'a> {
-    queue: &'a str,
-    paused: bool,
-    attempts: Option<u32>,
-    lease_ms: Option<u64>,
-    lease_max_ms: Option<u64>,
-    backoff: Option<Backoff>,
-    retention_ms: Option<u64>,
-    order: &'static str,
-    failed_dependency: &'static str,
-    mode: &'static str,
-    dead_letter: Option<&'a str>,
-    tasks: Option<u64>,
-    bytes: Option<u64>,
-    ageing_ms: Option<u64>,
-    rate: Option<String>,
-    concurrency: Option<u32>,
-    key_concurrency: Option<u32>,
-}
-
 impl QueueVerb {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         match self {
@@ -193,8 +172,8 @@ impl SetArguments {
             }
             (Key::Rate, "none") => Ok(QueueSetting::Rate(None)),
             (Key::Rate, _) => {
-                let parsed = parsed_rate(value)
-                    .ok_or_else(|| wanted("`N/s`, `N/m` or `N/h`, for example `100/s`, or `none`"))?;
+                let parsed =
+                    value.parse().map_err(|_| wanted("`N/s`, `N/m` or `N/h`, for example `100/s`, or `none`"))?;
                 Ok(QueueSetting::Rate(Some(parsed)))
             }
             (Key::Concurrency, "none") => Ok(QueueSetting::Concurrency(None)),
@@ -239,7 +218,7 @@ impl SetArguments {
         let policy = changed.view.roster.policies.get(&queue).cloned().unwrap_or_default();
         let output = &mut runner.output;
         if output.json() {
-            output.object(&line(&queue, &policy))?;
+            output.object(&api::QueuePolicy::new(&queue, &policy))?;
         } else {
             let (queue, is) = (clean(queue.as_str()), if changed.already { "is already" } else { "is now" });
             output.line(&format!("{queue}: {} {is} {}", self.key.name(), self.key.value(&policy)))?;
@@ -264,7 +243,7 @@ impl ShowArguments {
         let output = &mut runner.output;
         if output.json() {
             for (queue, policy) in &shown {
-                output.row(&line(queue, policy))?;
+                output.row(&api::QueuePolicy::new(queue, policy))?;
             }
             output.end_rows()?;
             return Ok(Exit::Done);
@@ -287,28 +266,6 @@ impl ShowArguments {
             }
         }
         Ok(Exit::Done)
-    }
-}
-
-fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
-    PolicyLine {
-        queue: queue.as_str(),
-        paused: policy.paused,
-        attempts: policy.attempts_max,
-        lease_ms: policy.lease_ms,
-        lease_max_ms: policy.lease_ms_max,
-        backoff: policy.backoff,
-        retention_ms: policy.retention_ms,
-        order: policy.order.name(),
-        failed_dependency: policy.failed_dependency.name(),
-        mode: policy.mode.name(),
-        dead_letter: policy.dead_letter.as_ref().map(QueueName::as_str),
-        tasks: policy.tasks_max,
-        bytes: policy.bytes_max,
-        ageing_ms: policy.ageing_ms,
-        rate: policy.rate.map(rate),
-        concurrency: policy.concurrency,
-        key_concurrency: of_key(policy),
     }
 }
 
@@ -348,21 +305,6 @@ fn parsed_backoff(words: &[String]) -> Option<Backoff> {
     Some(Backoff { first_ms, most_ms, jitter_percent })
 }
 
-/// Units of rates.
-const RATES: [(&str, u64); 3] = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
-
-fn parsed_rate(text: &str) -> Option<Rate> {
-    let (claims, time) = text.split_once('/')?;
-    let (_, per_ms) = RATES.into_iter().find(|(name, _)| *name == time.trim())?;
-    Some(Rate { claims: claims.trim().parse().ok()?, per_ms })
-}
-
-/// Formats a rate as it is written.
-fn rate(Rate { claims, per_ms }: Rate) -> String {
-    let time = RATES.into_iter().find(|(_, ms)| *ms == per_ms);
-    time.map_or_else(|| format!("{claims}/{per_ms}ms"), |(time, _)| format!("{claims}/{time}"))
-}
-
 /// Formats a back-off as it is written.
 fn backoff(backoff: Option<Backoff>) -> String {
     let Some(Backoff { first_ms, most_ms, jitter_percent }) = backoff else { return "none".to_owned() };
@@ -380,20 +322,4 @@ fn duration_if_any(value: &str) -> Result<Option<u64>, Failure> {
 
 fn duration(ms: Option<u64>) -> String {
     ms.map_or_else(|| "none".to_owned(), text::duration)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_shown_as_they_are_written() {
-        for text in ["10/s", "1/m", "500/h"] {
-            assert_eq!(parsed_rate(text).map(rate).as_deref(), Some(text));
-        }
-        assert_eq!(parsed_rate("3 / s"), Some(Rate { claims: 3, per_ms: 1_000 }));
-        for text in ["", "10", "10/d", "/s", "-1/s", "1.5/s", "10/s/s"] {
-            assert_eq!(parsed_rate(text), None, "{text}");
-        }
-    }
 }

@@ -5,8 +5,9 @@ use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
 use super::output::Output;
 use super::parse::{self, DurabilityArguments};
-use super::{Runner, Transport, json, text};
+use super::{Runner, Transport, text};
 use clap::Args;
+use norn_client::api;
 use norn_client::client::calling::has_ended;
 use norn_client::client::letters::Sending;
 use norn_client::client::redriving::{Dead, Existing, Redriven, redrive_once};
@@ -15,7 +16,6 @@ use norn_client::client::{LetterOptions, RedriveOptions, SentBack};
 use norn_client::session::CopyId;
 use norn_wire::limits::LIST_PAGE_MAX;
 use norn_wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId};
-use serde::Serialize;
 
 /// Arguments of `redrive`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -139,20 +139,10 @@ fn show_redriven<T: Transport>(runner: &mut Runner<T>, id: TaskId, copy: &Acked)
     show_acked(&mut runner.output, &format!("redrove {id} as"), copy)
 }
 
-/// A dead letter that is done, and the new task made from it.
-#[derive(Serialize)]
-struct SentLine {
-    #[serde(flatten)]
-    letter: json::AckedLine,
-    task: Option<String>,
-    queue: String,
-}
-
 fn show_sent(output: &mut Output, sent: &SentBack) -> Result<(), Failure> {
     let SentBack { queue, acked, task } = sent;
     if output.json() {
-        let task = task.map(|task| task.to_string());
-        return output.row(&SentLine { letter: json::acked(acked), task, queue: queue.to_string() });
+        return output.row(&api::LetterAck { letter: acked.into(), task: *task, queue: queue.clone() });
     }
     let named = task.map_or_else(String::new, |task| format!(" as {task}"));
     print_acked(output, &format!("sent back to {queue}{named}, and done is letter"), acked)
@@ -160,18 +150,7 @@ fn show_sent(output: &mut Output, sent: &SentBack) -> Result<(), Failure> {
 
 /// Prints one of several confirmations.
 pub(super) fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
-    if output.json() { output.row(&json::acked(acked)) } else { print_acked(output, done, acked) }
-}
-
-/// A copy that existed before.
-#[derive(Serialize)]
-struct ExistingLine<'a> {
-    id: String,
-    existing: bool,
-    queue: Option<&'a str>,
-    state: Option<String>,
-    /// Whether the copy is the dead letter of the task, not one made by an operator.
-    letter: bool,
+    if output.json() { output.row(&api::WriteAck::from(acked)) } else { print_acked(output, done, acked) }
 }
 
 /// Reports that a task was redriven before and is not redriven again: shows its copy or its dead letter.
@@ -194,13 +173,11 @@ fn show_existing<T: Transport>(
         return Err(Error::new(ErrorCode::Conflict, message).about(id).into());
     }
     if runner.output.json() {
-        let state = task.map(|task| task.state.to_string());
-        let queue = task.map(|task| task.spec.queue.as_str());
-        return runner.output.row(&ExistingLine {
-            id: copy.to_string(),
+        return runner.output.row(&api::ExistingCopy {
+            id: copy,
             existing: true,
-            queue,
-            state,
+            queue: task.map(|task| task.spec.queue.clone()),
+            state: task.map(|task| task.state),
             letter: existing.letter,
         });
     }
@@ -216,50 +193,42 @@ fn show_existing<T: Transport>(
 }
 
 /// Ready dead letters that are not granted, because their queue is paused or limits its claims.
-#[derive(Serialize)]
 struct Held {
-    redriven: u64,
     ready: u64,
-    cause: &'static str,
-    explanation: String,
+    hindrance: Hindrance,
 }
 
 impl Held {
     /// Looks for what holds the letters back; asks for their number only if a setting of the queue does.
     async fn look<T: Transport>(runner: &Runner<T>, letters: &QueueName) -> Option<Held> {
-        let Hindrance { cause, text: explanation } = hindrance(runner, letters).await?;
+        let hindrance = hindrance(runner, letters).await?;
         let count = Request::Count { queue: Some(letters.clone()), state: Some(State::Ready) };
         match runner.request(count).await {
-            Ok(Response::Count(ready @ 1..)) => Some(Held { redriven: 0, ready, cause, explanation }),
+            Ok(Response::Count(ready @ 1..)) => Some(Held { ready, hindrance }),
             _ => None,
         }
     }
 
     /// Ends the command: if nothing was redriven, with the exit code of a claim that found no task.
     fn end<T: Transport>(self, runner: &mut Runner<T>, redriven: u64) -> Result<Exit, Failure> {
-        let (letters, explanation) = (text::number(self.ready, "letter"), text::clean(&self.explanation));
+        let Held { ready, hindrance: Hindrance { cause, text: explanation } } = self;
+        let (letters, clean) = (text::number(ready, "letter"), text::clean(&explanation));
         if runner.output.json() {
-            runner.output.row(&Held { redriven, ..self })?;
+            let (cause, explanation) = (cause.into(), explanation.into());
+            runner.output.row(&api::HeldLetters { redriven, ready, cause, explanation })?;
         } else {
             let done = if redriven == 0 { "nothing".to_owned() } else { text::number(redriven, "letter") };
-            let are = if self.ready == 1 { "is" } else { "are" };
-            runner.output.line(&format!("{done} redriven, and not yet {letters} that {are} ready: {explanation}"))?;
+            let are = if ready == 1 { "is" } else { "are" };
+            runner.output.line(&format!("{done} redriven, and not yet {letters} that {are} ready: {clean}"))?;
         }
         runner.output.end_rows()?;
         Ok(if redriven == 0 { Exit::NothingToClaim } else { Exit::Done })
     }
 }
 
-/// Result of a dry run.
-#[derive(Serialize)]
-struct Preview {
-    chosen: u64,
-    changed: u64,
-}
-
 fn preview<T: Transport>(runner: &mut Runner<T>, chosen: u64) -> Result<Exit, Failure> {
     if runner.output.json() {
-        runner.output.row(&Preview { chosen, changed: 0 })?;
+        runner.output.row(&api::BulkOutcome { chosen, changed: 0 })?;
         runner.output.end_rows()?;
         return Ok(Exit::Done);
     }

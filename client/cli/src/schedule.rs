@@ -7,10 +7,10 @@ use super::{Exit, Failure, Runner, Transport, examples, parse, text};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Subcommand};
 use comfy_table::{Attribute, Cell, Color};
+use norn_client::api;
 use norn_wire::limits::SCHEDULE_PAYLOAD_BYTES_MAX;
 use norn_wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
 use norn_wire::{Request, Response};
-use serde::Serialize;
 use std::sync::Arc;
 
 /// Verbs of schedules.
@@ -89,34 +89,6 @@ fn catch_up() -> impl TypedValueParser<Value = CatchUp> {
     })
 }
 
-#[derive(Serialize)]
-struct Line<'a> {
-    name: &'a str,
-    cron: Option<&'a str>,
-    zone: Option<&'a str>,
-    at_ms: Option<u64>,
-    queue: &'a str,
-    data: String,
-    priority: i32,
-    attempts: Option<u32>,
-    catch_up: &'static str,
-    paused: bool,
-    since_ms: u64,
-    next_ms: &'a [u64],
-    pending: u32,
-    fired: u64,
-    missed: u64,
-    unsure: u64,
-    last_ms: Option<u64>,
-    last_id: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Removed<'a> {
-    name: &'a str,
-    removed: bool,
-}
-
 impl ScheduleVerb {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         match self {
@@ -179,7 +151,7 @@ async fn remove<T: Transport>(runner: &mut Runner<T>, name: String) -> Result<Ex
     let (already, _) = change(runner, ScheduleChange::Remove { name: name.clone() }).await?;
     let output = &mut runner.output;
     match (output.json(), already) {
-        (true, _) => output.object(&Removed { name: &name, removed: !already })?,
+        (true, _) => output.object(&api::ScheduleRemoval { name: (&name).into(), removed: !already })?,
         (false, true) => output.line(&format!("there is no schedule {}", clean(&name)))?,
         (false, false) => output.line(&format!("{} is removed", clean(&name)))?,
     }
@@ -193,7 +165,7 @@ async fn list<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
     let output = &mut runner.output;
     if output.json() {
         for view in &views {
-            output.row(&line(view))?;
+            output.row(&api::Schedule::from(view))?;
         }
         output.end_rows()?;
         return Ok(Exit::Done);
@@ -228,40 +200,12 @@ fn next(view: &ScheduleView) -> String {
     view.next_ms.first().map_or_else(|| "-".to_owned(), |next| instant(*next))
 }
 
-fn line(view: &ScheduleView) -> Line<'_> {
-    let schedule = &view.schedule;
-    let (cron, zone, at_ms) = match &schedule.when {
-        When::Cron { expression, zone } => (Some(expression.as_str()), Some(zone.as_str()), None),
-        When::At(at_ms) => (None, None, Some(*at_ms)),
-    };
-    Line {
-        name: &view.name,
-        cron,
-        zone,
-        at_ms,
-        queue: schedule.queue.as_str(),
-        data: String::from_utf8_lossy(&schedule.payload).into_owned(),
-        priority: schedule.priority,
-        attempts: Some(schedule.attempts_max).filter(|attempts| *attempts > 0),
-        catch_up: schedule.catch_up.name(),
-        paused: view.paused,
-        since_ms: view.since_ms,
-        next_ms: &view.next_ms,
-        pending: view.pending,
-        fired: view.fired,
-        missed: view.missed,
-        unsure: view.unsure,
-        last_ms: view.last.map(|last| last.tick_ms),
-        last_id: view.last.map(|last| last.id.to_string()),
-    }
-}
-
 /// Prints a schedule, with what was done to it after its name.
 fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, done: &str) -> Result<Exit, Failure> {
     view.last.iter().for_each(|last| runner.recent().see(last.id));
     let output = &mut runner.output;
     if output.json() {
-        output.object(&line(view))?;
+        output.object(&api::Schedule::from(view))?;
         return Ok(Exit::Done);
     }
     output.line(&format!("{}{done}", clean(&view.name)))?;
@@ -293,36 +237,4 @@ fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, done: &str) 
     let unsure = if *unsure > 0 { format!(", {unsure} of unknown outcome") } else { String::new() };
     output.line(&format!("so far    {fired} fired, {missed} missed{unsure}, {pending} under way"))?;
     Ok(Exit::Done)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use norn_wire::{QueueName, TaskId};
-
-    // O26
-    #[test]
-    fn a_schedule_in_json_says_when_what_and_how_often() {
-        let when = When::Cron { expression: "30 2 * * *".into(), zone: "Europe/Berlin".into() };
-        let (queue, payload) = (QueueName::new("jobs").unwrap(), b"all".to_vec());
-        let (priority, attempts_max, catch_up) = (1, 0, CatchUp::All);
-        let view = ScheduleView {
-            name: "backup".into(),
-            schedule: Arc::new(Schedule { when, queue, payload, priority, attempts_max, catch_up }),
-            number: 1,
-            paused: false,
-            since_ms: 5,
-            through_ms: 6,
-            next_ms: vec![7, 8],
-            pending: 0,
-            fired: 2,
-            missed: 3,
-            unsure: 0,
-            last: Some(norn_wire::schedule::Fired { tick_ms: 6, id: TaskId::MIN }),
-        };
-        let json = serde_json::to_value(line(&view)).unwrap();
-        assert_eq!((&json["cron"], &json["zone"]), (&"30 2 * * *".into(), &"Europe/Berlin".into()));
-        assert_eq!((&json["next_ms"][0], &json["fired"], &json["missed"]), (&7.into(), &2.into(), &3.into()));
-        assert_eq!((&json["last_id"], &json["data"]), (&TaskId::MIN.to_string().into(), &"all".into()));
-    }
 }

@@ -5,13 +5,13 @@ use super::runner::{only, unexpected};
 use super::text;
 use super::{Call, Exit, Failure, Runner, Transport, examples};
 use clap::{Args, Subcommand};
+use norn_client::api::Session;
 use norn_client::client::sessions::{known, none_to_be_had, withdraw};
 use norn_client::session::{Draft, SESSIONS_QUEUE};
 use norn_wire::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
 use norn_wire::{
     Acked, Acks, Claim, ClaimId, Completion, Error, ErrorCode, Granted, QueueName, Request, Response, TaskId, Token,
 };
-use serde::Serialize;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a session to open, once it is enqueued.
@@ -57,14 +57,6 @@ pub struct SessionArguments {
     /// Token of the session
     #[arg(value_name = "TOKEN")]
     pub token: String,
-}
-
-#[derive(Serialize)]
-struct Line {
-    id: String,
-    token: String,
-    ttl_ms: u64,
-    expires_ms: u64,
 }
 
 impl SessionVerb {
@@ -118,7 +110,7 @@ impl SessionOpenArguments {
         };
         runner.recent().see(task.id);
         let expires_ms = from_ms.saturating_add(task.lease_ms);
-        let line = Line { id: task.id.to_string(), token: task.token.to_string(), ttl_ms: task.lease_ms, expires_ms };
+        let line = Session { id: task.id, token: task.token, ttl_ms: task.lease_ms, expires_ms };
         if runner.output.json() {
             runner.output.object(&line)?;
         } else {
@@ -192,7 +184,7 @@ impl SessionArguments {
         };
         let ttl_ms = only("session renew", results)?;
         let expires_ms = from_ms.saturating_add(ttl_ms);
-        let line = Line { id: id.to_string(), token: token.to_string(), ttl_ms, expires_ms };
+        let line = Session { id, token, ttl_ms, expires_ms };
         if runner.output.json() {
             runner.output.object(&line)?;
         } else {

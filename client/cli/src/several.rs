@@ -8,10 +8,10 @@ use super::list::ListArguments;
 use super::output::Output;
 use super::{Runner, Transport, parse, text};
 use clap::Args;
+use norn_client::api::BulkOutcome;
 use norn_client::client::choosing::{carry_out, each};
 use norn_client::client::walk::{LOOKED_MAX, Walk};
 use norn_wire::{Error, ErrorCode, Request, State, TaskView};
-use serde::Serialize;
 
 /// Choice of tasks of a queue. With an id, all of these are invalid: `requires` alone does not refuse them, since a queue and an id
 /// exclude each other.
@@ -70,13 +70,6 @@ pub(crate) const HELD: &[State] = &[State::Claimed];
 /// States in which a task can be purged.
 pub(crate) const OVER: &[State] = &[State::Done, State::Dead, State::Cancelled];
 
-/// Outcome, for programs.
-#[derive(Serialize)]
-struct Outcome {
-    chosen: usize,
-    changed: usize,
-}
-
 /// Change of the chosen tasks.
 pub(super) struct Change {
     /// States in which a task can be changed so.
@@ -103,13 +96,14 @@ impl SeveralArguments {
         let requests = self.choose(runner, &change, request).await?;
         let chosen = requests.len();
         let are_chosen = text::number(chosen as u64, "task");
+        let outcome = |changed| BulkOutcome { chosen: chosen as u64, changed };
         if chosen == 0 {
             // Any confirmed number is accepted here: a repeat of the change finds no task any more.
-            return show(&mut runner.output, Outcome { chosen, changed: 0 }, "no task matches");
+            return show(&mut runner.output, outcome(0), "no task matches");
         }
         if self.dry_run {
             let line = format!("{are_chosen} chosen; --confirm {chosen} does it");
-            return show(&mut runner.output, Outcome { chosen, changed: 0 }, &line);
+            return show(&mut runner.output, outcome(0), &line);
         }
         if self.confirm != Some(chosen) {
             let message =
@@ -121,7 +115,7 @@ impl SeveralArguments {
             0 => format!("{are_chosen} {done}"),
             left => format!("{changed} of {are_chosen} {done}; {left} {}", change.left),
         };
-        show(&mut runner.output, Outcome { chosen, changed }, &line)
+        show(&mut runner.output, outcome(changed as u64), &line)
     }
 
     async fn choose<T: Transport>(
@@ -155,7 +149,7 @@ impl SeveralArguments {
     }
 }
 
-fn show(output: &mut Output, outcome: Outcome, line: &str) -> Result<Exit, Failure> {
+fn show(output: &mut Output, outcome: BulkOutcome, line: &str) -> Result<Exit, Failure> {
     match output.json() {
         true => output.object(&outcome)?,
         false => output.line(line)?,

@@ -6,9 +6,10 @@ use super::output::Output;
 use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
 use super::several::{self, Change, SeveralArguments};
-use super::{Runner, Transport, group, json, text};
+use super::{Runner, Transport, group, text};
 use clap::Args;
 use comfy_table::Cell;
+use norn_client::api;
 use norn_client::client::calling::has_ended;
 use norn_client::client::cancelling::{Cancellation, cancel};
 use norn_wire::limits::{CLAIMS_SHOWN_MAX, WAIT_MS_MAX};
@@ -51,7 +52,7 @@ impl GetArguments {
                 found => Some(found?),
             };
             if runner.output.json() {
-                runner.output.row(&task.as_ref().map(json::task))?;
+                runner.output.row(&task.as_ref().map(api::Task::from))?;
                 continue;
             }
             if place > 0 {
@@ -100,7 +101,7 @@ impl LogArguments {
         let task = get(runner, id, None).await?;
         if runner.output.json() {
             for entry in &task.updates {
-                runner.output.row(&json::update(entry))?;
+                runner.output.row(&api::LogEntry::from(entry))?;
             }
             runner.output.end_rows()?;
             return Ok(Exit::Done);
@@ -201,7 +202,7 @@ fn conclude_cancellation(output: &mut Output, id: TaskId, cancellation: &Cancell
     let is_cancelled = cancellation.kept().is_none();
     let exit = if is_cancelled { Exit::Done } else { Exit::AlreadyEnded };
     if output.json() {
-        output.object(&json::cancelled(id, sent, state))?;
+        output.object(&api::CancelAck::new(id, sent, state))?;
         return Ok(exit);
     }
     match (sent, state) {
@@ -233,7 +234,7 @@ impl CountArguments {
             return Err(unexpected("count"));
         };
         match runner.output.json() {
-            true => runner.output.object(&json::CountLine { count })?,
+            true => runner.output.object(&api::Count { count })?,
             false => runner.output.line(&count.to_string())?,
         }
         Ok(Exit::Done)
@@ -248,7 +249,7 @@ pub(super) async fn queues<T: Transport>(runner: &mut Runner<T>) -> Result<Exit,
     queues.iter().for_each(|queue| runner.recent().see_queue(&queue.queue));
     if runner.output.json() {
         for queue in &queues {
-            runner.output.row(&json::queue(queue))?;
+            runner.output.row(&api::Queue::from(queue))?;
         }
         runner.output.end_rows()?;
         return Ok(Exit::Done);
@@ -270,7 +271,7 @@ pub(super) async fn queues<T: Transport>(runner: &mut Runner<T>) -> Result<Exit,
 fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(), Failure> {
     runner.recent().see_task(task);
     if runner.output.json() {
-        return runner.output.object(&json::task(task));
+        return runner.output.object(&api::Task::from(task));
     }
     let now_ms = (runner.clock)();
     let output = &mut runner.output;

@@ -1,17 +1,15 @@
 //! `transact`: changes of several tasks at once, read from JSON.
 
-use super::children::{self, Child, Object, Shape, decode};
 use super::error::{Exit, Failure};
-use super::parse::{self, DataArguments};
+use super::parse::DataArguments;
 use super::runner::unexpected;
 use super::{Call, Runner, Transport};
 use clap::Args;
-use norn_client::session::{ChangeDraft, Seen, TransactionDraft};
+use norn_client::api::{RefusalReport, TransactionAck, TransactionInput};
+use norn_client::session::TransactionDraft;
 use norn_wire::limits::TRANSACTION_BYTES_MAX;
-use norn_wire::transaction::{Delete, Depend, Expected, Refusal};
-use norn_wire::{Error, ErrorCode, Response, Retry, TaskId, TaskVersion};
-use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use norn_wire::transaction::Refusal;
+use norn_wire::{Error, ErrorCode, Response, TaskId, TaskVersion};
 
 /// Largest file: room for the fields besides the tasks' data, and for the encoding of the data.
 const FILE_BYTES_MAX: usize = 4 * TRANSACTION_BYTES_MAX;
@@ -24,199 +22,11 @@ pub struct TransactArguments {
     pub data: DataArguments,
 }
 
-/// Fields of a transaction. They are named as in taskstore, and those of tasks as in `enqueue` and `get --json`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    adds: Vec<Object<Child>>,
-    #[serde(default)]
-    changes: Vec<Object<ChangeFields>>,
-    #[serde(default)]
-    deletes: Vec<Object<DeleteFields>>,
-    #[serde(default)]
-    depends: Vec<Object<DependFields>>,
-    near: Option<String>,
-    id: Option<String>,
-}
-
-/// Task and its precondition.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DependFields {
-    id: String,
-    version: Option<String>,
-    token: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DeleteFields {
-    id: String,
-    version: Option<String>,
-    token: Option<String>,
-    result: Option<String>,
-    result_encoding: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ChangeFields {
-    id: String,
-    version: Option<String>,
-    token: Option<String>,
-    data: Option<String>,
-    data_encoding: Option<String>,
-    #[serde(default, deserialize_with = "headers")]
-    headers: Option<BTreeMap<String, String>>,
-    #[serde(default, deserialize_with = "children::priority")]
-    priority: Option<i32>,
-    delay: Option<String>,
-    at: Option<String>,
-    #[serde(default, alias = "attempts_max", deserialize_with = "children::attempts")]
-    max_attempts: Option<u32>,
-    #[serde(default)]
-    release: bool,
-}
-
-impl Shape for File {
-    const SHAPE: &'static str = "an object with lists `adds`, `changes`, `deletes` or `depends`";
-}
-
-impl Shape for DependFields {
-    const SHAPE: &'static str = "an object with `id`, and `version` or `token`";
-}
-
-impl Shape for DeleteFields {
-    const SHAPE: &'static str = "an object with `id`, and `version` or `token`";
-}
-
-impl Shape for ChangeFields {
-    const SHAPE: &'static str = "an object with `id`, and what is to be changed";
-}
-
-fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    /// Headers, if present.
-    #[derive(Deserialize)]
-    struct Headers(#[serde(deserialize_with = "children::headers")] BTreeMap<String, String>);
-    Ok(Option::<Headers>::deserialize(deserializer)?.map(|headers| headers.0))
-}
-
-/// Parses a whole id: what a few characters of an id stand for may change.
-fn whole_id(text: &str) -> Result<TaskId, String> {
-    text.parse().map_err(|error| format!("{error}; in a transaction, each id is whole"))
-}
-
-fn seen(id: &str, version: Option<&str>, token: Option<&str>) -> Result<(TaskId, Expected), String> {
-    let id = whole_id(id)?;
-    let expected = match (version, token) {
-        (None, None) => Expected::Present,
-        (Some(version), None) => Expected::Version(version.parse().map_err(|error| format!("{error}"))?),
-        (None, Some(token)) => Expected::Token(token.parse().map_err(|error| format!("{error}"))?),
-        (Some(_), Some(_)) => return Err("a task is found by its version or by a token; leave one of them out".into()),
-    };
-    Ok((id, expected))
-}
-
-impl ChangeFields {
-    fn draft(self) -> Result<ChangeDraft, String> {
-        let mut draft = ChangeDraft::of(Seen::from(seen(&self.id, self.version.as_deref(), self.token.as_deref())?));
-        if let Some(data) = self.data {
-            draft = draft.payload(decode(data, self.data_encoding.as_deref(), "data")?);
-        }
-        draft.change.headers = self.headers.map(|headers| headers.into_iter().collect());
-        draft.change.priority = self.priority;
-        draft.change.attempts_max = self.max_attempts;
-        draft.change.not_before_ms = self.at.as_deref().map(parse::instant_ms).transpose()?;
-        draft.delay_ms = self.delay.as_deref().map(parse::duration_ms).transpose()?;
-        draft.change.release = self.release;
-        Ok(draft)
-    }
-}
-
-impl DeleteFields {
-    fn delete(self) -> Result<Delete, String> {
-        let (id, expected) = seen(&self.id, self.version.as_deref(), self.token.as_deref())?;
-        let encoding = self.result_encoding.as_deref();
-        let result = self.result.map(|result| decode(result, encoding, "result")).transpose()?.map(Into::into);
-        Ok(Delete { id, expected, result })
-    }
-}
-
 /// Reads the transaction of a file.
 fn read(bytes: &[u8]) -> Result<TransactionDraft, Failure> {
     let wrong = |error: serde_json::Error| Failure::invalid(format!("this is no transaction in JSON: {error}"));
-    let Object(file): Object<File> = serde_json::from_slice(bytes).map_err(wrong)?;
-    fn each<F, T>(
-        what: &str,
-        fields: Vec<Object<F>>,
-        read: impl Fn(F) -> Result<T, String>,
-    ) -> Result<Vec<T>, Failure> {
-        let wrong = |place: usize, error: String| Failure::invalid(format!("{what}, number {}: {error}", place + 1));
-        let read = |(place, Object(fields))| read(fields).map_err(|error| wrong(place, error));
-        fields.into_iter().enumerate().map(read).collect()
-    }
-    let depend = |fields: DependFields| {
-        let (id, expected) = seen(&fields.id, fields.version.as_deref(), fields.token.as_deref())?;
-        Ok(Depend { id, expected })
-    };
-    let id = |what: &str, text: Option<String>| {
-        let wrong = |error| Failure::invalid(format!("{what}: {error}"));
-        text.map(|text| whole_id(&text).map_err(wrong)).transpose()
-    };
-    Ok(TransactionDraft {
-        id: id("id", file.id)?,
-        near: id("near", file.near)?,
-        adds: each("adds", file.adds, children::draft)?,
-        changes: each("changes", file.changes, ChangeFields::draft)?,
-        deletes: each("deletes", file.deletes, DeleteFields::delete)?,
-        depends: each("depends", file.depends, depend)?,
-    })
-}
-
-/// Task and its version.
-#[derive(Serialize)]
-struct StampLine {
-    id: String,
-    version: String,
-}
-
-#[derive(Serialize)]
-struct DoneLine {
-    added: Vec<StampLine>,
-    changed: Vec<StampLine>,
-}
-
-#[derive(Serialize)]
-struct RefusedLine {
-    error: RefusedBody,
-}
-
-#[derive(Serialize)]
-struct RefusedBody {
-    code: ErrorCode,
-    message: String,
-    retry: Retry,
-    changes: Vec<String>,
-    deletes: Vec<String>,
-    depends: Vec<String>,
-    owned: Vec<String>,
-    bugs: Vec<String>,
-}
-
-fn refused_line(refusal: &Refusal) -> RefusedLine {
-    let ids = |ids: &[TaskId]| ids.iter().map(TaskId::to_string).collect();
-    let error = RefusedBody {
-        code: ErrorCode::Conflict,
-        message: refusal.to_string(),
-        retry: Retry::Never,
-        changes: ids(&refusal.changes),
-        deletes: ids(&refusal.deletes),
-        depends: ids(&refusal.depends),
-        owned: ids(&refusal.owned),
-        bugs: refusal.bugs.clone(),
-    };
-    RefusedLine { error }
+    let input: TransactionInput = serde_json::from_slice(bytes).map_err(wrong)?;
+    TransactionDraft::try_from(input).map_err(|error| Failure::invalid(error.to_string()))
 }
 
 /// Explains an unknown outcome. The id of a transaction is not that of a task, so `get` would not find it: it serves for a repeat.
@@ -258,7 +68,7 @@ impl TransactArguments {
                 let named = [changes, deletes, depends, owned].into_iter().flatten();
                 named.for_each(|id| runner.recent().see(*id));
                 if runner.output.json() {
-                    runner.output.object(&refused_line(&refusal))?;
+                    runner.output.object(&RefusalReport::from(&*refusal))?;
                 } else {
                     let message = refusal.to_string().replace("; ", "\n");
                     runner.output.error(&Error::new(ErrorCode::Conflict, message))?;
@@ -274,13 +84,10 @@ fn print_done<T: Transport>(
     stamps: &[(TaskId, TaskVersion)],
     added: usize,
 ) -> Result<(), Failure> {
-    let (adds, changes) = stamps.split_at(added.min(stamps.len()));
     if runner.output.json() {
-        let line =
-            |(id, version): &(TaskId, TaskVersion)| StampLine { id: id.to_string(), version: version.to_string() };
-        let (added, changed) = (adds.iter().map(line).collect(), changes.iter().map(line).collect());
-        return runner.output.object(&DoneLine { added, changed });
+        return runner.output.object(&TransactionAck::new(stamps, added));
     }
+    let (adds, changes) = stamps.split_at(added.min(stamps.len()));
     for (what, stamps) in [("added", adds), ("changed", changes)] {
         for (id, version) in stamps {
             runner.output.line(&format!("{what} {id}, version {version}"))?;
@@ -297,7 +104,7 @@ mod tests {
     use super::super::Place;
     use super::super::tests::{run, run_at};
     use super::*;
-    use norn_client::session::Draft;
+    use norn_client::session::{ChangeDraft, Draft};
     use norn_wire::{QueueName, Token};
 
     const ID: &str = "000038g2m4d7kq9rjscg0080000w3n5t";

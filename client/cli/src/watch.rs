@@ -3,8 +3,9 @@
 use super::error::{Exit, Failure};
 use super::output::Output;
 use super::runner::{Place, unexpected};
-use super::{Runner, Transport, json, parse, tasks, text};
+use super::{Runner, Transport, parse, tasks, text};
 use clap::Args;
+use norn_client::api::{self, WatchNotice, WatchNoticeKind};
 use norn_client::client::calling::has_ended;
 use norn_client::session::{WatchNews, WatchState};
 use norn_wire::limits::WATCH_KEPT_MS;
@@ -155,7 +156,7 @@ async fn is_over<T: Transport>(runner: &mut Runner<T>, group: TaskId) -> Result<
 
 fn began(output: &mut Output) -> Result<(), Failure> {
     match output.json() {
-        true => output.row(&json::watch("begun", None))?,
+        true => output.row(&WatchNotice { watch: WatchNoticeKind::Begun, partitions: None })?,
         false => output.note("watching; Ctrl-C ends it")?,
     }
     output.flush()
@@ -163,7 +164,7 @@ fn began(output: &mut Output) -> Result<(), Failure> {
 
 fn show(output: &mut Output, news: &WatchNews) -> Result<(), Failure> {
     match news {
-        WatchNews::Event(event) if output.json() => output.row(&json::watch_event(event)),
+        WatchNews::Event(event) if output.json() => output.row(&api::WatchEvent::from(event)),
         WatchNews::Event(event) => {
             let number = event.number.map_or_else(String::new, |number| format!("  member {number}"));
             let result = event.result.as_ref().map(|result| text::preview(result, PREVIEW_CHARACTERS));
@@ -172,9 +173,13 @@ fn show(output: &mut Output, news: &WatchNews) -> Result<(), Failure> {
             let (id, queue, state) = (event.id, &event.queue, output.state(event.state));
             output.line(&format!("{id}  {queue}  {state}{number}{detail}"))
         }
-        WatchNews::Lagged if output.json() => output.row(&json::watch("lagged", None)),
+        WatchNews::Lagged if output.json() => {
+            output.row(&WatchNotice { watch: WatchNoticeKind::Lagged, partitions: None })
+        }
         WatchNews::Lagged => output.note("lagged: endings before this may be missing; `norn list` shows what is there"),
-        WatchNews::Silent(partitions) if output.json() => output.row(&json::watch("silent", Some(*partitions))),
+        WatchNews::Silent(partitions) if output.json() => {
+            output.row(&WatchNotice { watch: WatchNoticeKind::Silent, partitions: Some(*partitions) })
+        }
         WatchNews::Silent(0) => output.note("all partitions can be watched again"),
         WatchNews::Silent(partitions) => {
             let partitions = text::number(u64::from(*partitions), "partition");

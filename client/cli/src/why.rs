@@ -1,15 +1,15 @@
 //! `why`: explains what keeps a task from being claimed or from ending, through all its dependencies.
 
 use super::error::{Exit, Failure};
-use super::{Runner, Transport, group, json, text};
+use super::{Runner, Transport, group, text};
 use clap::Args;
+use norn_client::api::{Explanation, GroupProgress};
 use norn_client::client::why::{Cause, Hindrance, WHY_TASKS_MAX, Why, is_open, survey};
 use norn_wire::group::MemberOf;
 use norn_wire::limits::GROUP_MEMBERS_MAX;
 use norn_wire::membership::{KeyConcurrency, QueuePolicy};
 use norn_wire::response::ClaimOutcome;
 use norn_wire::{State, TaskId, TaskView};
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Arguments of `why`.
@@ -20,27 +20,12 @@ pub struct WhyArguments {
     pub id: String,
 }
 
-#[derive(Serialize)]
-struct WhyLine {
-    id: String,
-    state: Option<State>,
-    cause: Cause,
-    explanation: String,
-    waits_for: Vec<String>,
-    /// For a join: its group.
-    group: Option<json::GroupLine>,
-    /// Numbers of the first members that have not ended.
-    missing: Vec<u32>,
-    /// For a claimable task: when the queue's rate allows a claim again.
-    permit_ms: Option<u64>,
-}
-
 impl WhyArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let id = runner.resolve(&self.id).await?;
         let why = survey(&*runner, id).await?;
         let now_ms = (runner.clock)();
-        let lines: Vec<WhyLine> = why.ids().map(|id| line(&why, id, now_ms)).collect();
+        let lines: Vec<Explanation> = why.ids().map(|id| line(&why, id, now_ms)).collect();
         why.ids().for_each(|id| runner.recent().see(id));
         let output = &mut runner.output;
         if output.json() {
@@ -58,19 +43,19 @@ impl WhyArguments {
     }
 }
 
-fn line(why: &Why, id: TaskId, now_ms: u64) -> WhyLine {
+fn line(why: &Why, id: TaskId, now_ms: u64) -> Explanation {
     let (task, cause) = (why.task(id), why.cause(id, now_ms));
     let explanation = match (task, cause) {
         (Some(task), cause) => explain(why, task, cause, now_ms),
         (None, Cause::Unknown) => "it was never enqueued, or it is forgotten".to_owned(),
         (None, _) => format!("{WHY_TASKS_MAX} tasks were looked at; ask for this one"),
     };
-    let waits_for = task.into_iter().flat_map(|task| &task.waits_for).map(TaskId::to_string).collect();
-    let group = task.and_then(|task| task.group.as_ref()).map(json::group);
+    let waits_for = task.map(|task| task.waits_for.clone()).unwrap_or_default();
+    let group = task.and_then(|task| task.group.as_ref()).map(GroupProgress::from);
     let missing = task.map(numbers).unwrap_or_default();
     let state = task.map(|task| task.state);
     let permit_ms = task.filter(|_| cause == Cause::Ready).and_then(|task| permit_ms(why, task, now_ms));
-    WhyLine { id: id.to_string(), state, cause, explanation, waits_for, group, missing, permit_ms }
+    Explanation { id, state, cause, explanation, waits_for, group, missing, permit_ms }
 }
 
 fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {

@@ -10,7 +10,7 @@ use norn_wire::ids::{QueueName, TaskId};
 use norn_wire::membership::QueuePolicy;
 use norn_wire::request::Request;
 use norn_wire::response::{Response, State, TaskView};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const WHY_TASKS_MAX: usize = 1_000;
 
 /// Why a task is in its present state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cause {

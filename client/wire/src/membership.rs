@@ -1,12 +1,13 @@
 //! Members of a cluster, and operators' changes of cluster and queues.
 
-use super::ids::{ClusterId, NodeId, PartitionId, QueueName};
+use super::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName};
 use super::request::Claim;
 use super::response::Genesis;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 /// Lifecycle state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,11 +206,36 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// Periods that have a name in text, with their length in milliseconds.
+    const PERIODS: [(&str, u64); 3] = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
     /// Returns the burst: in any period, at most the claims that the rate allows in it, plus this number. It is what the rate allows in
     /// two seconds, plus one. A fraction of a claim counts as one.
     #[must_use]
     pub fn burst(&self) -> u128 {
         1 + (u128::from(self.claims) * 2_000).div_ceil(u128::from(self.per_ms.max(1)))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rate { claims, per_ms } = *self;
+        match Rate::PERIODS.into_iter().find(|(_, ms)| *ms == per_ms) {
+            Some((period, _)) => write!(formatter, "{claims}/{period}"),
+            None => write!(formatter, "{claims}/{per_ms}ms"),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = ParseError;
+
+    /// Parses `N/s`, `N/m` or `N/h`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError(format!("a rate is N/s, N/m or N/h, for example 100/s, not {text:?}"));
+        let (claims, time) = text.split_once('/').ok_or_else(wrong)?;
+        let (_, per_ms) = Rate::PERIODS.into_iter().find(|(name, _)| *name == time.trim()).ok_or_else(wrong)?;
+        Ok(Rate { claims: claims.trim().parse().map_err(|_| wrong())?, per_ms })
     }
 }
 
@@ -576,6 +602,17 @@ pub struct Remnant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_are_shown_as_they_are_written() {
+        for text in ["10/s", "1/m", "500/h"] {
+            assert_eq!(text.parse().map(|rate: Rate| rate.to_string()).as_deref(), Ok(text));
+        }
+        assert_eq!("3 / s".parse(), Ok(Rate { claims: 3, per_ms: 1_000 }));
+        for text in ["", "10", "10/d", "/s", "-1/s", "1.5/s", "10/s/s"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_back_off_doubles_up_to_its_bound() {

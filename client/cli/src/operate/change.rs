@@ -9,6 +9,7 @@ use super::follow::{Follower, Goal};
 use super::rows;
 use clap::Args;
 use comfy_table::{Attribute, Cell};
+use norn_client::api::ChangeState;
 use norn_wire::membership::{Changed, ClusterChange, ClusterView};
 use norn_wire::{NodeId, Request, Response};
 use std::time::Duration;
@@ -91,7 +92,7 @@ impl Wish {
     pub async fn set<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let changed = self.send(runner, false).await?;
         let line = if changed.already { &self.told.already } else { &self.told.done };
-        self.conclude(&mut runner.output, &changed, "done", &changed.view, line)
+        self.conclude(&mut runner.output, &changed, ChangeState::Done, &changed.view, line)
     }
 
     /// Requests the change of the metadata group.
@@ -105,7 +106,7 @@ impl Wish {
     /// Shows what the change would do.
     pub fn preview(&self, output: &mut Output, changed: &Changed) -> Result<Exit, Failure> {
         if output.json() {
-            output.object(&rows::of_change(self, changed, "planned", &changed.view))?;
+            output.object(&rows::of_change(self, changed, ChangeState::Planned, &changed.view))?;
             return Ok(Exit::Done);
         }
         if changed.already {
@@ -129,7 +130,7 @@ impl Wish {
         let line = if changed.already { &self.told.already } else { &self.told.begun };
         if course.no_wait {
             let line = format!("{line}; `norn cluster status --watch` shows how far it is");
-            return self.conclude(&mut runner.output, changed, "begun", &changed.view, &line);
+            return self.conclude(&mut runner.output, changed, ChangeState::Begun, &changed.view, &line);
         }
         if !runner.output.json() {
             runner.output.line(line)?;
@@ -140,14 +141,14 @@ impl Wish {
         let survey = follower.finish(runner).await?;
         let took = duration(follower.elapsed().as_millis() as u64);
         let line = format!("{} ({took})", self.told.done);
-        self.conclude(&mut runner.output, changed, "done", &survey.view, &line)
+        self.conclude(&mut runner.output, changed, ChangeState::Done, &survey.view, &line)
     }
 
     fn conclude(
         &self,
         output: &mut Output,
         changed: &Changed,
-        state: &'static str,
+        state: ChangeState,
         view: &ClusterView,
         line: &str,
     ) -> Result<Exit, Failure> {

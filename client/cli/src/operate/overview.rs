@@ -3,9 +3,10 @@
 use super::super::output::{Output, Style};
 use super::super::text::{clean, number, wrapped};
 use super::super::{Failure, Runner, Transport};
-use super::survey::{Phase, Survey, comers};
+use super::survey::{Survey, comers};
 use super::{rows, set};
 use comfy_table::{Attribute, Cell, Color};
+use norn_client::api::PartitionPhase;
 use norn_wire::membership::{Member, MemberState, Share};
 use norn_wire::response::{PartitionView, Status};
 use norn_wire::{ClusterId, NodeId};
@@ -137,7 +138,8 @@ fn partitions(output: &Output, survey: &Survey) -> Vec<String> {
     if open > 0 {
         states += &format!(", {} moving", view.moving.len());
     }
-    let left: Vec<&PartitionView> = survey.partitions.iter().filter(|view| survey.phase(view) == Phase::Left).collect();
+    let left: Vec<&PartitionView> =
+        survey.partitions.iter().filter(|view| survey.phase(view) == PartitionPhase::Left).collect();
     if !left.is_empty() {
         let by: BTreeSet<&NodeId> = left.iter().flat_map(|view| &view.leaving).collect();
         states += &format!(", {} left by nodes that are down ({})", left.len(), survey.names(by));
@@ -244,7 +246,7 @@ fn under_way(output: &mut Output, survey: &Survey, shown_max: usize, one_line: b
         let leaves = view.cohort.iter().filter(|node| !view.next.is_empty() && !view.next.contains(node));
         table.add_row([
             Cell::new(view.partition),
-            Cell::new(rows::phase_name(survey.phase(view))),
+            Cell::new(survey.phase(view).name()),
             view.leader.map_or_else(|| Cell::new("none").fg(Color::Red), |leader| Cell::new(survey.name(leader))),
             Cell::new(survey.names(&view.cohort)),
             Cell::new(survey.names(comers(view, &view.next))),

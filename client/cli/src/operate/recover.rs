@@ -10,11 +10,11 @@ use super::super::{Exit, Failure, Runner, Transport, parse};
 use super::not_yet;
 use clap::Args;
 use comfy_table::Cell;
+use norn_client::api::{ChangeState, RecoveredPartition, RecoveryReport};
 use norn_wire::limits::LEASE_MS_MAX;
 use norn_wire::membership::{MemberState, Remnant};
 use norn_wire::response::{NodeView, PartitionView};
 use norn_wire::{Error, NodeId, PartitionId, Request, Response};
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -166,7 +166,7 @@ impl RecoverArguments {
             self.tell(runner, &nodes, &plans, &beyond, lease_ms)?;
         }
         if self.dry_run || plans.is_empty() {
-            let state = if self.dry_run { "planned" } else { "done" };
+            let state = if self.dry_run { ChangeState::Planned } else { ChangeState::Done };
             return conclude(runner, &nodes, state, &plans, &beyond);
         }
         self.go_on(runner, &nodes, plans.clone(), lease_ms).await?;
@@ -181,7 +181,7 @@ impl RecoverArguments {
             };
             runner.output.line(&format!("done: {count} without {lost}; {next}"))?;
         }
-        conclude(runner, &nodes, "done", &plans, &beyond)
+        conclude(runner, &nodes, ChangeState::Done, &plans, &beyond)
     }
 
     /// Has the latest replicas go on, and polls until no partition is left to recover.
@@ -326,50 +326,26 @@ fn obstacle(nodes: &Nodes, plan: &Plan) -> Option<String> {
     Some(format!("partition {} at {}: {}", plan.remnant.partition, nodes.name(plan.node), clean(why)))
 }
 
-#[derive(Serialize)]
-struct RecoverLine<'a> {
-    change: &'static str,
-    state: &'static str,
-    lost: Vec<String>,
-    partitions: Vec<RemnantLine<'a>>,
-    beyond: &'a [PartitionId],
-}
-
-#[derive(Serialize)]
-struct RemnantLine<'a> {
-    partition: String,
-    node: String,
-    left: Vec<String>,
-    cohort: Vec<String>,
-    tasks: u64,
-    claims: u64,
-    obstacle: &'a Option<String>,
-}
-
 fn conclude<T: Transport>(
     runner: &mut Runner<T>,
     nodes: &Nodes,
-    state: &'static str,
+    state: ChangeState,
     plans: &[Plan],
     beyond: &[PartitionId],
 ) -> Result<Exit, Failure> {
-    let ids = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect();
     if runner.output.json() {
-        let line = |plan| {
-            let Plan { node, remnant }: &Plan = plan;
-            RemnantLine {
-                partition: remnant.partition.to_string(),
-                node: node.to_string(),
-                left: ids(&remnant.left),
-                cohort: ids(&remnant.cohort),
-                tasks: remnant.tasks,
-                claims: remnant.claims,
-                obstacle: &remnant.obstacle,
-            }
+        let line = |Plan { node, remnant }: &Plan| RecoveredPartition {
+            partition: remnant.partition.to_string(),
+            node: *node,
+            left: remnant.left.clone(),
+            cohort: remnant.cohort.clone(),
+            tasks: remnant.tasks,
+            claims: remnant.claims,
+            obstacle: remnant.obstacle.as_ref().map(|obstacle| obstacle.clone().into()),
         };
         let partitions = plans.iter().map(line).collect();
-        let lost = ids(&nodes.lost);
-        runner.output.object(&RecoverLine { change: "recover", state, lost, partitions, beyond })?;
+        let (change, lost, beyond) = ("recover".into(), nodes.lost.clone(), beyond.into());
+        runner.output.object(&RecoveryReport { change, state, lost, partitions, beyond })?;
     }
     Ok(Exit::Done)
 }

@@ -3,6 +3,7 @@
 use super::super::runner::unexpected;
 use super::super::text::clean;
 use super::super::{Call, Failure, Runner, Transport};
+use norn_client::api::PartitionPhase;
 use norn_wire::membership::{ClusterView, Member};
 use norn_wire::response::PartitionView;
 use norn_wire::{Error, NodeId, PartitionId, Request, Response};
@@ -19,19 +20,6 @@ pub struct Survey {
     pub view: ClusterView,
     /// Partitions, by number.
     pub partitions: Vec<PartitionView>,
-}
-
-/// Progress of a partition toward its place in the layout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Its members do not change.
-    Stable,
-    /// It has next members.
-    Moving,
-    /// Its members are in place; some removed ones are alive and have not handed over facts that only they may have.
-    Leaving,
-    /// Same, but all of those are down. Nothing is in progress: their facts arrive if they come back, and are given up in the end.
-    Left,
 }
 
 impl Survey {
@@ -122,21 +110,21 @@ impl Survey {
     }
 
     /// Returns the progress of a partition.
-    pub fn phase(&self, partition: &PartitionView) -> Phase {
+    pub fn phase(&self, partition: &PartitionView) -> PartitionPhase {
         if !partition.next.is_empty() {
-            Phase::Moving
+            PartitionPhase::Moving
         } else if self.leavers(partition).next().is_some() {
-            Phase::Leaving
+            PartitionPhase::Leaving
         } else if !partition.leaving.is_empty() {
-            Phase::Left
+            PartitionPhase::Left
         } else {
-            Phase::Stable
+            PartitionPhase::Stable
         }
     }
 
     /// Whether a partition is moving, except for what only dead nodes can do.
     pub fn is_under_way(&self, partition: &PartitionView) -> bool {
-        matches!(self.phase(partition), Phase::Moving | Phase::Leaving)
+        matches!(self.phase(partition), PartitionPhase::Moving | PartitionPhase::Leaving)
     }
 
     /// Returns the number of partitions that are not in place or still being left, as far as both sides know.

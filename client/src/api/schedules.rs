@@ -1,0 +1,88 @@
+//! Schedules.
+
+use super::form::text_if_any;
+use norn_wire::schedule::{CatchUp, ScheduleView, When};
+use norn_wire::{QueueName, TaskId};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// A schedule: answer to the verbs of schedules. It has a cron expression and a time zone, or one time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule<'a> {
+    /// Name.
+    pub name: Cow<'a, str>,
+    /// Cron expression, if it is due repeatedly.
+    pub cron: Option<Cow<'a, str>>,
+    /// Time zone of the expression, as in the IANA database: `Europe/Berlin`.
+    pub zone: Option<Cow<'a, str>>,
+    /// When it is due, if once, in milliseconds since the Unix epoch.
+    pub at_ms: Option<u64>,
+    /// Queue of its tasks.
+    pub queue: QueueName,
+    /// Payload of each task, as UTF-8. Bytes that are none are shown as U+FFFD.
+    pub data: Cow<'a, str>,
+    /// Priority of each task.
+    pub priority: i32,
+    /// Attempts after which a task is dead; `null`: no limit of its own.
+    pub attempts: Option<u32>,
+    /// Policy for times that passed while no node could fire: `skip`, `last`, one task for the last of them, or `all`, one for each.
+    pub catch_up: CatchUp,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// When it was set, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+    /// Next due times in milliseconds since the Unix epoch: one in a list of all schedules, otherwise the first few.
+    pub next_ms: Cow<'a, [u64]>,
+    /// Tasks that are being enqueued.
+    pub pending: u32,
+    /// Tasks that were enqueued.
+    pub fired: u64,
+    /// Times that were skipped because no node could fire then.
+    pub missed: u64,
+    /// Times for which it is unknown whether the task was enqueued.
+    pub unsure: u64,
+    /// When the latest task was due, in milliseconds since the Unix epoch.
+    pub last_ms: Option<u64>,
+    /// The latest task.
+    #[serde(with = "text_if_any")]
+    pub last_id: Option<TaskId>,
+}
+
+impl<'a> From<&'a ScheduleView> for Schedule<'a> {
+    fn from(view: &'a ScheduleView) -> Self {
+        let schedule = &view.schedule;
+        let (cron, zone, at_ms) = match &schedule.when {
+            When::Cron { expression, zone } => (Some(expression.into()), Some(zone.into()), None),
+            When::At(at_ms) => (None, None, Some(*at_ms)),
+        };
+        Schedule {
+            name: (&view.name).into(),
+            cron,
+            zone,
+            at_ms,
+            queue: schedule.queue.clone(),
+            data: String::from_utf8_lossy(&schedule.payload),
+            priority: schedule.priority,
+            attempts: Some(schedule.attempts_max).filter(|attempts| *attempts > 0),
+            catch_up: schedule.catch_up,
+            paused: view.paused,
+            since_ms: view.since_ms,
+            next_ms: Cow::Borrowed(&view.next_ms),
+            pending: view.pending,
+            fired: view.fired,
+            missed: view.missed,
+            unsure: view.unsure,
+            last_ms: view.last.map(|last| last.tick_ms),
+            last_id: view.last.map(|last| last.id),
+        }
+    }
+}
+
+/// Answer to `schedule remove`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleRemoval<'a> {
+    /// Name of the schedule.
+    pub name: Cow<'a, str>,
+    /// Whether there was one.
+    pub removed: bool,
+}
