@@ -51,12 +51,13 @@ mod watching;
 #[doc(hidden)]
 pub mod why;
 
-use crate::connection::{Answer, Handle};
+use crate::connection::{Answer, Dialer, Handle};
+use crate::local::LocalNode;
 use crate::session::{Call, Config, CopyId, Draft, Finish};
 use crate::tls::{self, CertificateFiles, Outgoing, Renewal};
 use answers::{acked, batches, expiry, finish, finish_bytes, millis, one, spread, unexpected};
 use norn_wire::Versions;
-use norn_wire::address::parse_address;
+use norn_wire::address::{Address, parse_address};
 use norn_wire::error::Error;
 use norn_wire::ids::{QueueName, TaskId, Token};
 use norn_wire::limits;
@@ -105,17 +106,22 @@ pub struct Client {
 
 struct Shared {
     handle: Handle,
-    /// The configuration it was made with, for clients of single nodes.
-    config: ClientConfig,
-    certificates: Renewal,
+    /// Timeout of a call that names none.
+    request_timeout: Duration,
+    origin: Origin,
+}
+
+/// What a client was made from.
+enum Origin {
+    /// Addresses and certificates, for clients of single nodes.
+    Network(Box<ClientConfig>, Renewal),
+    /// The node of this process.
+    Local,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Client")
-            .field("request_timeout", &self.shared.config.request_timeout)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Client").field("request_timeout", &self.shared.request_timeout).finish_non_exhaustive()
     }
 }
 
@@ -154,8 +160,18 @@ impl Client {
     /// # }
     /// ```
     pub async fn node(&self, address: impl Into<String>) -> Result<Client, ConnectError> {
-        let config = ClientConfig { addresses: vec![address.into()], ..self.shared.config.clone() };
-        Client::connect_by(config, Some(self.shared.certificates.clone())).await
+        let Origin::Network(config, certificates) = &self.shared.origin else { return Err(ConnectError::Local) };
+        let config = ClientConfig { addresses: vec![address.into()], ..(**config).clone() };
+        Client::connect_by(config, Some(certificates.clone())).await
+    }
+
+    /// A client of the node of the same process, under this name. A call has this timeout with all its retries, unless it names its own.
+    pub fn local(node: LocalNode, name: impl Into<String>, request_timeout: Duration) -> Client {
+        // The name is for messages alone; it is never resolved.
+        let address = Address { host: "local".to_owned(), port: 1 };
+        let session = Config { name: name.into(), ..Config::default() };
+        let handle = Handle::start(Dialer::Local(node), vec![address], session, rand::random());
+        Client { shared: Arc::new(Shared { handle, request_timeout, origin: Origin::Local }) }
     }
 
     async fn connect_by(config: ClientConfig, certificates: Option<Renewal>) -> Result<Client, ConnectError> {
@@ -172,8 +188,10 @@ impl Client {
         let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
         let unreached_ms_max = config.unreached_timeout.map(millis);
         let session = Config { name: config.name.clone(), unreached_ms_max, ..Config::default() };
-        let handle = Handle::start(endpoint, outgoing, addresses, session, rand::random());
-        Ok(Client { shared: Arc::new(Shared { handle, config, certificates }) })
+        let handle = Handle::start(Dialer::quic(endpoint, outgoing), addresses, session, rand::random());
+        let request_timeout = config.request_timeout;
+        let origin = Origin::Network(Box::new(config), certificates);
+        Ok(Client { shared: Arc::new(Shared { handle, request_timeout, origin }) })
     }
 
     /// Makes any call. `timeout` bounds it with all its retries; absent, it is the configuration's. The time that a `claim` or `wait`
@@ -216,7 +234,7 @@ impl Client {
             | Call::Redrive { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
-        let timeout = timeout.unwrap_or(self.shared.config.request_timeout).saturating_add(wait);
+        let timeout = timeout.unwrap_or(self.shared.request_timeout).saturating_add(wait);
         // A timeout beyond the range of the clock is cut to a year.
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(365 * 86_400));

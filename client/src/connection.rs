@@ -1,4 +1,4 @@
-//! Drives one [`Session`] over QUIC.
+//! Drives one [`Session`] over QUIC, or over a pipe to the node of the same process.
 //!
 //! One task owns the session: it feeds calls, answers and the clock into it and carries out its outputs. Each connection has a task of
 //! its own, with one bidirectional stream of frames. Between the two:
@@ -14,9 +14,9 @@ mod link;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use crate::session::{Call, CallId, Config, Input, Output, Session};
-use crate::tls::Outgoing;
 use link::{Event, Happening, Outbox, Ways};
 use norn_wire::address::Address;
 use norn_wire::codec::{self, Kind};
@@ -30,6 +30,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
+
+pub(crate) use ways::Dialer;
 
 /// Commands that may be queued for the session.
 const COMMANDS_MAX: usize = 1_024;
@@ -126,14 +128,8 @@ impl Drop for Waiting<'_> {
 
 impl Handle {
     /// Starts the task; connections are made when there are calls.
-    pub fn start(
-        endpoint: quinn::Endpoint,
-        outgoing: Outgoing,
-        addresses: Vec<Address>,
-        config: Config,
-        seed: u64,
-    ) -> Handle {
-        let (handle, driver) = Driver::new(endpoint, outgoing, addresses, config, seed);
+    pub fn start(dialer: Dialer, addresses: Vec<Address>, config: Config, seed: u64) -> Handle {
+        let (handle, driver) = Driver::new(dialer, addresses, config, seed);
         tokio::spawn(driver.run());
         handle
     }
@@ -194,8 +190,7 @@ struct Driver {
     addresses: Vec<Address>,
     /// Name of the client, for people to read at the nodes.
     name: String,
-    endpoint: quinn::Endpoint,
-    outgoing: Arc<Outgoing>,
+    dialer: Dialer,
     /// Warns of certificates; it ends with the driver.
     _reminders: JoinSet<()>,
     links: Vec<Option<Link>>,
@@ -216,21 +211,11 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(
-        endpoint: quinn::Endpoint,
-        outgoing: Outgoing,
-        addresses: Vec<Address>,
-        config: Config,
-        seed: u64,
-    ) -> (Handle, Driver) {
+    fn new(dialer: Dialer, addresses: Vec<Address>, config: Config, seed: u64) -> (Handle, Driver) {
         let (commands, commands_in) = mpsc::channel(COMMANDS_MAX);
         let (events_out, events) = mpsc::channel(EVENTS_MAX);
         let (reach, reached) = watch::channel(Some(String::new()));
         let abandoned = Arc::new(Abandoned::default());
-        let outgoing = Arc::new(outgoing);
-        let mut reminders = JoinSet::new();
-        let reminded = Arc::clone(&outgoing);
-        reminders.spawn(async move { reminded.remind().await });
         let driver = Driver {
             name: config.name.clone(),
             session: Session::new(config, addresses.len(), seed),
@@ -239,9 +224,8 @@ impl Driver {
             failures: addresses.iter().map(|_| None).collect(),
             reach,
             addresses,
-            endpoint,
-            outgoing,
-            _reminders: reminders,
+            _reminders: dialer.remind(),
+            dialer,
             generation_last: 0,
             commands: commands_in,
             events,
@@ -285,9 +269,7 @@ impl Driver {
         };
         self.let_go().await;
         self.links.clear();
-        self.endpoint.close(0u32.into(), b"closed");
-        // A node that does not hear of it notices when the connection times out.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.endpoint.wait_idle()).await;
+        self.dialer.close(CLOSE_TIMEOUT).await;
         if let Some(reply) = close {
             let _ = reply.send(());
         }
@@ -440,8 +422,7 @@ impl Driver {
             generation: self.generation_last,
             address: self.addresses[endpoint].clone(),
             name: self.name.clone(),
-            quic: self.endpoint.clone(),
-            outgoing: Arc::clone(&self.outgoing),
+            dialer: self.dialer.clone(),
             outbox: Arc::clone(&outbox),
             events: self.events_out.clone(),
         };

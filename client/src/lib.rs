@@ -4,6 +4,7 @@
 //! - [`session`]: the client without IO: retries, failover, deadlines, id generation. The simulator runs it too.
 //! - `api` (feature `net`): the JSON forms of inputs and answers, as the command line reads and prints them.
 //! - `tls`, `dial`, `connection` (feature `net`): certificates, addresses and sockets; drives a session over QUIC.
+//! - `local` (feature `net`): the way to a node of the same process.
 //! - `client` (feature `net`): the typed async API that an application uses.
 //! - `worker` (feature `net`): handlers by task type.
 //!
@@ -17,6 +18,8 @@ pub mod client;
 mod connection;
 #[cfg(feature = "net")]
 pub mod dial;
+#[cfg(feature = "net")]
+pub mod local;
 pub mod session;
 #[cfg(feature = "net")]
 pub mod tls;

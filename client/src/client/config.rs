@@ -107,6 +107,9 @@ pub enum ConnectError {
     /// The machine provides no UDP socket.
     #[error("no UDP socket: {0}")]
     Socket(#[from] std::io::Error),
+    /// A client of the node of its own process has no certificates to reach others with.
+    #[error("this client reaches the node of its own process alone")]
+    Local,
     /// The configuration file cannot be used.
     #[error("{path}: {reason}")]
     File {

@@ -1,6 +1,8 @@
 //! One connection: name resolution, handshake, frames out and in.
 
+use super::ways::{Dialer, Quic, READ_BYTES_MAX, Receiving, Sending};
 use crate::dial::{Reach, Reason, dial_with, lookup, version_of};
+use crate::local::LocalNode;
 use crate::tls::Outgoing;
 use norn_wire::address::Address;
 use norn_wire::codec::{self, FrameError, HEADER_BYTES, Kind};
@@ -10,6 +12,7 @@ use norn_wire::request::Request;
 use norn_wire::response::Response;
 use quinn::{Connection, RecvStream, SendStream};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::future::Future;
 use std::io;
@@ -19,8 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
-/// Most bytes read at once.
-const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// Capacity that a buffer keeps after it grew for one large frame.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 /// Once a node has answered that does not serve, the client waits this long for the other addresses of the name...
@@ -156,7 +157,7 @@ impl Open {
         self.send.write_all(&bytes).await.map_err(|error| ended(&error))?;
         let mut buffer = Vec::new();
         loop {
-            let chunk = self.receive.read_chunk(CHUNK_BYTES_MAX, true).await.map_err(|error| ended(&error))?;
+            let chunk = self.receive.read_chunk(READ_BYTES_MAX, true).await.map_err(|error| ended(&error))?;
             let chunk = chunk.ok_or_else(|| ended(&"the node has closed the stream"))?;
             buffer.extend_from_slice(&chunk.bytes);
             match answers(&mut buffer, self.version).map_err(Reason::answered)?.pop() {
@@ -175,8 +176,7 @@ pub(super) struct Task {
     pub address: Address,
     /// Name of the client, for people to read at the node.
     pub name: String,
-    pub quic: quinn::Endpoint,
-    pub outgoing: Arc<Outgoing>,
+    pub dialer: Dialer,
     pub outbox: Arc<Outbox>,
     pub events: mpsc::Sender<Event>,
 }
@@ -196,32 +196,51 @@ impl Task {
         let _ = self.events.send(event).await;
     }
 
-    async fn serve(&self) -> Result<std::convert::Infallible, Reason> {
-        let Open { connection, version, send, receive, ways } = self.connect(lookup).await?;
+    async fn serve(&self) -> Result<Infallible, Reason> {
+        match &self.dialer {
+            Dialer::Quic(quic) => self.serve_quic(quic).await,
+            Dialer::Local(node) => self.serve_local(node).await,
+        }
+    }
+
+    async fn serve_local(&self, node: &LocalNode) -> Result<Infallible, Reason> {
+        let stream = node.open().await.ok_or_else(|| Reason::passing("the node has stopped"))?;
+        let (receive, send) = tokio::io::split(stream);
+        self.report(Happening::Connected(node.version(), None)).await;
+        let serves = AtomicBool::new(true);
+        let ended = tokio::select! {
+            reason = self.write(Sending::Local(send)) => reason,
+            reason = self.read(Receiving::Local(receive), node.version(), &serves) => reason,
+        };
+        Err(Reason::passing(ended))
+    }
+
+    async fn serve_quic(&self, quic: &Quic) -> Result<Infallible, Reason> {
+        let Open { connection, version, send, receive, ways } = self.connect(quic, lookup).await?;
         let is_spare = ways.is_some();
         self.report(Happening::Connected(version, ways)).await;
         let serves = AtomicBool::new(false);
         let ended = tokio::select! {
-            reason = self.write(send) => reason,
-            reason = self.read(receive, version, &serves) => reason,
+            reason = self.write(Sending::Quic(send)) => reason,
+            reason = self.read(Receiving::Quic(receive), version, &serves) => reason,
             reason = refused_for_long(&serves), if is_spare => reason,
         };
         // The connection knows more about its end than a stream does, for example that a certificate was refused.
-        Err(connection.close_reason().map_or_else(|| Reason::passing(ended), |reason| self.outgoing.explain(&reason)))
+        Err(connection.close_reason().map_or_else(|| Reason::passing(ended), |reason| quic.outgoing.explain(&reason)))
     }
 
     /// Tries the addresses of the name, and uses the first whose node serves. If none does, it uses the first whose node answers: that
     /// node says why, and may serve later. The session bounds the time.
-    pub async fn connect<L>(&self, lookup: impl Fn(String) -> L) -> Result<Open, Reason>
+    pub async fn connect<L>(&self, quic: &Quic, lookup: impl Fn(String) -> L) -> Result<Open, Reason>
     where
         L: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
     {
-        let config = self.outgoing.config().await;
+        let config = quic.outgoing.config().await;
         let (tried, spare) = (Tried::default(), Arc::new(Mutex::new(None)));
         let found = Arc::new(Notify::new());
         let attempt = |address: SocketAddr| {
-            let connecting = self.quic.connect_with(config.clone(), address, &self.address.host);
-            let (outgoing, spare, found) = (Arc::clone(&self.outgoing), Arc::clone(&spare), Arc::clone(&found));
+            let connecting = quic.endpoint.connect_with(config.clone(), address, &self.address.host);
+            let (outgoing, spare, found) = (Arc::clone(&quic.outgoing), Arc::clone(&spare), Arc::clone(&found));
             // With one address there is no choice.
             let name = (tried.all().len() > 1).then(|| self.name.clone());
             let opened = async move {
@@ -243,7 +262,7 @@ impl Task {
             }
         };
         let reach = |address| {
-            let reach = Reach::from(&self.quic, address);
+            let reach = Reach::from(&quic.endpoint, address);
             if reach != Reach::Never {
                 tried.all().insert(address, None);
             }
@@ -271,7 +290,7 @@ impl Task {
         })
     }
 
-    async fn write(&self, mut stream: SendStream) -> String {
+    async fn write(&self, mut stream: Sending) -> String {
         let mut bytes = Vec::new();
         while let Some(taken) = self.outbox.take(bytes).await {
             bytes = taken;
@@ -281,22 +300,18 @@ impl Task {
             bytes.clear();
             bytes.shrink_to(BUFFER_BYTES_KEPT);
         }
-        // If the node is gone, there is nothing left to send.
-        if stream.finish().is_ok() {
-            let _ = stream.stopped().await;
-        }
+        stream.finish().await;
         "the client has closed the stream".into()
     }
 
-    async fn read(&self, mut stream: RecvStream, version: u8, serves: &AtomicBool) -> String {
+    async fn read(&self, mut stream: Receiving, version: u8, serves: &AtomicBool) -> String {
         let mut buffer = Vec::new();
         loop {
-            let chunk = match stream.read_chunk(CHUNK_BYTES_MAX, true).await {
-                Ok(Some(chunk)) => chunk,
-                Ok(None) => return "the node has closed the stream".into(),
+            match stream.read_into(&mut buffer).await {
+                Ok(true) => {}
+                Ok(false) => return "the node has closed the stream".into(),
                 Err(error) => return error.to_string(),
-            };
-            buffer.extend_from_slice(&chunk.bytes);
+            }
             let answers = match answers(&mut buffer, version) {
                 Ok(answers) => answers,
                 Err(error) => return error.to_string(),

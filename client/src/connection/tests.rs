@@ -205,19 +205,19 @@ async fn of_a_name_the_address_is_taken_whose_node_serves() {
         (vec![other.address(), spare.address()], other.address()),
         (vec![spare.address()], spare.address()),
     ] {
-        let (endpoint, _, mut driver) = driver(&certificates, &spare);
+        let (_endpoint, _, mut driver) = driver(&certificates, &spare);
         let task = super::link::Task {
             endpoint: 0,
             generation: 1,
             address: parse_address("localhost:7400").unwrap(),
             name: "test".to_owned(),
-            quic: endpoint,
-            outgoing: Arc::clone(&driver.outgoing),
+            dialer: driver.dialer.clone(),
             outbox: Arc::default(),
             events: driver.events_out.clone(),
         };
         let found: Vec<std::net::SocketAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        let open = task.connect(|_| std::future::ready(Ok(found.clone()))).await.unwrap();
+        let super::Dialer::Quic(quic) = &driver.dialer else { unreachable!() };
+        let open = task.connect(quic, |_| std::future::ready(Ok(found.clone()))).await.unwrap();
         let mut taken = open.connection.remote_address();
         taken.set_ip(taken.ip().to_canonical());
         assert_eq!(taken.to_string(), expected, "{addresses:?}");
@@ -415,7 +415,8 @@ fn driver(certificates: &Certificates, node: &Node) -> (quinn::Endpoint, Handle,
     let socket = tls::socket().unwrap();
     let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, socket, runtime).unwrap();
     let addresses = vec![parse_address(&node.address()).unwrap()];
-    let (handle, driver) = Driver::new(endpoint.clone(), outgoing, addresses, crate::session::Config::default(), 1);
+    let dialer = super::Dialer::quic(endpoint.clone(), outgoing);
+    let (handle, driver) = Driver::new(dialer, addresses, crate::session::Config::default(), 1);
     (endpoint, handle, driver)
 }
 

@@ -3,9 +3,9 @@
 //! A bidirectional stream carries requests and answers, a unidirectional one the messages of a peer after its hello. A sender of
 //! anything else loses the connection, and is sent the reason.
 
-use crate::runtime::answers::{AnswerReceiver, WeakAnswerSender, answers};
-use crate::runtime::authorize::authorize;
-use crate::runtime::driver::{Belonging, External, Inputs, Internal};
+mod clients;
+
+use crate::runtime::driver::{Belonging, Inputs, Internal};
 use crate::runtime::duplicate_instance::own_call;
 use crate::runtime::frames::{Budget, FrameReader, ReadError};
 use crate::runtime::metrics::{Counter, Metrics};
@@ -13,25 +13,21 @@ use crate::runtime::peers::{PeerHello, Speaker};
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
 use norn_client::dial::version_of;
-use norn_engine::{ClientId, Principal};
-use norn_model::limits::{FRAME_BYTES_MAX, IN_FLIGHT_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
+use norn_engine::Principal;
+use norn_model::limits::{FRAME_BYTES_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
 use norn_model::message::PeerMessage;
-use norn_wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
+use norn_wire::codec::{Body, FrameError, Header, Kind, decode_body};
 use norn_wire::membership::{Member, Roster};
-use norn_wire::{Error, ErrorCode, Request, Response, Versions};
-use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream, TransportErrorCode};
+use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, TransportErrorCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::io::AsyncRead;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// Time limit for a handshake. Tests share their machine with others, and none tests this limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
-/// How long a client may leave its answers unread.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes per write.
-const WRITE_BYTES: usize = 256 << 10;
 /// First number of clients; lower ones are for the host's own requests.
 pub const CLIENT_FIRST: u64 = 16;
 /// Interval of log lines about refusals; each has the number of omitted ones.
@@ -172,10 +168,8 @@ impl Listener {
             tokio::select! {
                 stream = connection.accept_bi() => {
                     let Ok((send, receive)) = stream else { break };
-                    let streams_of_client = (send, receive);
-                    streams.spawn(async move {
-                        listener.serve_client(&connection, version, principal, streams_of_client).await;
-                    });
+                    let stream = clients::Stream::of_quic(connection, send, receive);
+                    streams.spawn(async move { listener.serve_client(stream, version, principal).await });
                 }
                 stream = connection.accept_uni() => {
                     let Ok(receive) = stream else { break };
@@ -283,90 +277,8 @@ impl Listener {
         }
     }
 
-    fn reader(&self, receive: RecvStream, version: u8) -> FrameReader<RecvStream> {
+    fn reader<R: AsyncRead + Unpin>(&self, receive: R, version: u8) -> FrameReader<R> {
         FrameReader::new(receive, version, FRAME_BYTES_MAX, self.bounds.frame_timeout, self.budget.clone())
-    }
-
-    // Clients.
-
-    async fn serve_client(
-        &self,
-        connection: &Connection,
-        version: u8,
-        principal: Principal,
-        (send, receive): (SendStream, RecvStream),
-    ) {
-        if !self.speaker.speaks.contains(version) {
-            let reason = self.speaker.speaks.refusal(Versions { oldest: version, newest: version });
-            return self.refuse(connection, CloseCode::Version, &reason);
-        }
-        let client = ClientId(self.client_next.fetch_add(1, Ordering::Relaxed));
-        let (replies, answers) = answers();
-        let opened = External::Opened { client, replies: replies.clone() };
-        if self.inputs.external.send(opened).await.is_err() {
-            return;
-        }
-        let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-        let writer = AnswerWriter {
-            connection: connection.clone(),
-            version,
-            send,
-            in_flight: Arc::clone(&in_flight),
-            _writing: Writing::begin(&self.writers),
-        };
-        tokio::spawn(writer.run(answers));
-        // Only the driver keeps the queue of answers open: when it stops, the writer writes the queued answers and ends.
-        let stream = ClientStream { client, principal, replies: replies.downgrade(), in_flight };
-        drop(replies);
-        match self.read_requests(&stream, self.reader(receive, version)).await {
-            Ok(()) => {
-                // The client has sent its last request; it may still wait for answers.
-                let all = u32::try_from(IN_FLIGHT_MAX).expect("a few thousand");
-                tokio::select! {
-                    _ = stream.in_flight.acquire_many(all) => {}
-                    _ = connection.closed() => {}
-                }
-            }
-            Err(error) => self.refuse_read(connection, &error),
-        }
-        // On this the driver drops its end, and the writer ends.
-        let _ = self.inputs.external.send(External::Gone { client }).await;
-    }
-
-    /// Reads requests until the stream ends.
-    async fn read_requests(&self, stream: &ClientStream, mut frames: FrameReader<RecvStream>) -> Result<(), ReadError> {
-        let mut first = true;
-        loop {
-            // Not reading on is the backpressure on the client: QUIC's windows fill up.
-            let Ok(permit) = stream.in_flight.acquire().await else { return Ok(()) };
-            permit.forget();
-            let next = if std::mem::take(&mut first) { frames.first().await } else { frames.next().await };
-            let Some((header, body)) = next? else {
-                stream.in_flight.add_permits(1);
-                return Ok(());
-            };
-            let number = header.request;
-            let request: Request = match expect_body(Kind::Request, &header, body) {
-                Ok(request) => request,
-                // The frame is whole and intact: a newer client may send a request that this node does not know.
-                Err(FrameError::Body(reason)) => {
-                    self.metrics.add(Counter::FramesRefused, 1);
-                    let message = format!("the node does not understand the request: {reason}");
-                    stream.answer(number, Error::new(ErrorCode::Unsupported, message));
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            if let Err(error) = authorize(&stream.principal) {
-                stream.answer(number, error);
-                continue;
-            }
-            let (client, principal) = (stream.client, stream.principal.clone());
-            let input = External::Request { client, number, principal, request };
-            if self.inputs.external.send(input).await.is_err() {
-                return Ok(());
-            }
-        }
     }
 }
 
@@ -384,22 +296,6 @@ fn stranger(roster: &Roster, principal: &Principal, hello: &PeerHello) -> String
     }
 }
 
-struct ClientStream {
-    client: ClientId,
-    principal: Principal,
-    replies: WeakAnswerSender,
-    in_flight: Arc<Semaphore>,
-}
-
-impl ClientStream {
-    /// Answers without the core. Without a writer the answer is dropped.
-    fn answer(&self, number: u64, error: Error) {
-        if let Some(replies) = self.replies.upgrade() {
-            let _ = replies.send(number, Response::Error(error));
-        }
-    }
-}
-
 /// Decodes a body of the expected kind.
 fn expect_body<T: Body>(kind: Kind, header: &Header, body: &[u8]) -> Result<T, FrameError> {
     if header.kind != kind {
@@ -408,73 +304,10 @@ fn expect_body<T: Body>(kind: Kind, header: &Header, body: &[u8]) -> Result<T, F
     decode_body(header, body)
 }
 
-struct AnswerWriter {
-    connection: Connection,
-    version: u8,
-    send: SendStream,
-    in_flight: Arc<Semaphore>,
-    _writing: Writing,
-}
-
-/// Counts a writer for as long as it lives.
-struct Writing(watch::Sender<usize>);
-
-impl Writing {
-    fn begin(writers: &watch::Sender<usize>) -> Self {
-        writers.send_modify(|count| *count += 1);
-        Writing(writers.clone())
-    }
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-}
-
-impl AnswerWriter {
-    /// Writes answers in the order of arrival; all queued answers go out in one write.
-    async fn run(mut self, mut answers: AnswerReceiver) {
-        let mut bytes = Vec::with_capacity(4 << 10);
-        while let Some((number, response)) = answers.recv().await {
-            let mut count = 1;
-            append_answer(&mut bytes, self.version, number, &response);
-            while bytes.len() < WRITE_BYTES
-                && let Some((number, response)) = answers.try_recv()
-            {
-                append_answer(&mut bytes, self.version, number, &response);
-                count += 1;
-            }
-            match tokio::time::timeout(WRITE_TIMEOUT, self.send.write_all(&bytes)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return,
-                Err(_) => return self.connection.close(CloseCode::Slow.into(), b"answers are not read"),
-            }
-            self.in_flight.add_permits(count);
-            bytes.clear();
-            bytes.shrink_to(2 * WRITE_BYTES);
-        }
-        // No more answers; wait until the client has received all of them, if it is still connected.
-        if self.send.finish().is_ok() {
-            let _ = tokio::time::timeout(WRITE_TIMEOUT, self.send.stopped()).await;
-        }
-    }
-}
-
 /// Whether the other side gave the handshake up on purpose, rather than by a fault.
 fn is_given_up(error: &ConnectionError) -> bool {
     let code = TransportErrorCode::APPLICATION_ERROR;
     matches!(error, ConnectionError::ConnectionClosed(close) if close.error_code == code)
-}
-
-fn append_answer(bytes: &mut Vec<u8>, version: u8, number: u64, response: &Response) {
-    let start = bytes.len();
-    encode_named(bytes, version, Kind::Response, number, response);
-    if bytes.len() - start > FRAME_BYTES_MAX + HEADER_BYTES {
-        bytes.truncate(start);
-        let error = Error::invalid("the answer is larger than a frame; ask for less at once");
-        encode_named(bytes, version, Kind::Response, number, &Response::Error(error));
-    }
 }
 
 /// Logs refusals at a limited rate, so that no sender on the network can flood the log.

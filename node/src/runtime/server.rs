@@ -19,6 +19,7 @@ use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError, own_principal};
 use crate::runtime::transport::{CloseCode, bind_first, endpoint};
 use norn_client::dial::addresses;
+use norn_client::local::{LocalNode, local_node};
 use norn_client::tls::Renewal;
 use norn_engine::{ClientId, Founding, Node, Principal};
 use norn_model::host::Room;
@@ -159,6 +160,9 @@ pub struct Server {
     name: Arc<str>,
     driver: JoinHandle<Store>,
     accepting: JoinHandle<()>,
+    /// The way to this node for its doors.
+    local: LocalNode,
+    serving_doors: JoinHandle<()>,
     reporting: JoinHandle<()>,
     memory: JoinHandle<()>,
     /// Publishes the node's new address to the cluster, if it has moved.
@@ -269,6 +273,8 @@ impl Server {
         let seen = belonging_seen.clone();
         let listener = Listener::new(speaker, inputs.clone(), seen, Arc::clone(&metrics), settings.listener);
         let accepting = tokio::spawn(Arc::clone(&listener).run(endpoint.clone()));
+        let (local, links) = local_node(speaks.newest);
+        let serving_doors = tokio::spawn(Arc::clone(&listener).run_local(speaks.newest, links));
         let config = certificates.peer_config()?;
         let mut moved = None;
         if let Some(whereabouts) = Whereabouts::of(&node, identity) {
@@ -319,6 +325,8 @@ impl Server {
             name,
             driver: tokio::spawn(driver.run()),
             accepting,
+            local,
+            serving_doors,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
             memory: tokio::spawn(memory::watch(inputs.internal.clone(), settings.memory_bytes_max)),
             relocating: relocation.map(|relocation| tokio::spawn(relocation.run())),
@@ -346,6 +354,11 @@ impl Server {
     /// The node's certificate files, for calls to other nodes.
     pub fn certificates(&self) -> &Renewal {
         &self.certificates
+    }
+
+    /// The way to this node for clients of the same process.
+    pub fn local(&self) -> &LocalNode {
+        &self.local
     }
 
     /// Counters.
@@ -427,6 +440,7 @@ impl Server {
         self.memory.abort();
         self.renewing.abort();
         self.accepting.abort();
+        self.serving_doors.abort();
         if let Some(relocating) = &self.relocating {
             relocating.abort();
         }
