@@ -22,7 +22,7 @@ use norn_node::runtime::disk::is_of_log;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,6 +36,8 @@ const BASE_PORT_DEFAULT: u16 = 7400;
 /// Bounds of the first port, so that all nodes have valid ports.
 const BASE_PORT_MIN: u16 = 1024;
 const BASE_PORT_MAX: u16 = 65_000;
+/// Distance from a node's port to the one for HTTP.
+const HTTP_PORTS_BEHIND: u16 = 100;
 /// Most nodes on one machine.
 const NODES_MAX: u16 = 32;
 /// Time limit for the answer of one node.
@@ -122,7 +124,17 @@ impl Shape {
     }
 
     fn addresses(&self) -> Vec<String> {
-        (0..self.nodes).map(|index| format!("127.0.0.1:{}", self.base_port + index)).collect()
+        self.ports().map(|port| format!("127.0.0.1:{port}")).collect()
+    }
+
+    /// Ports of the nodes.
+    fn ports(&self) -> impl Iterator<Item = u16> + use<> {
+        self.base_port..self.base_port + self.nodes
+    }
+
+    /// Ports of the nodes for HTTP.
+    fn http_ports(&self) -> impl Iterator<Item = u16> + use<> {
+        self.ports().map(|port| port + HTTP_PORTS_BEHIND)
     }
 }
 
@@ -319,14 +331,18 @@ fn shape_of(known: &[String]) -> Result<Shape, Failure> {
 /// Checks that the ports are free, before anything starts, with a better message than three logs. A former node that has released its
 /// directory may still have its port until its process has ended.
 fn check_ports(shape: &Shape, former: &mut Former) -> Result<(), Failure> {
-    for port in (0..shape.nodes).map(|index| shape.base_port + index) {
-        while let Err(error) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
+    let bind = |port: u16| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).map(drop);
+    let bind_http = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(drop);
+    let of_nodes = shape.ports().map(|port| (port, &bind as &dyn Fn(u16) -> io::Result<()>, ""));
+    let of_http = shape.http_ports().map(|port| (port, &bind_http as &dyn Fn(u16) -> io::Result<()>, " for HTTP"));
+    for (port, bind, what) in of_nodes.chain(of_http) {
+        while let Err(error) = bind(port) {
             let in_use = error.kind() == io::ErrorKind::AddrInUse;
             if in_use && former.may_end() {
                 continue;
             }
             let why = if in_use { "is in use already".to_owned() } else { error.to_string() };
-            return Err(Failure::refused(format!("port {port} {why}; choose others with --base-port")));
+            return Err(Failure::refused(format!("port {port}{what} {why}; choose others with --base-port")));
         }
     }
     Ok(())
@@ -389,15 +405,16 @@ fn lasts(file: &Path, days: i64) -> Result<bool, CertificateError> {
 }
 
 fn plans(layout: &Layout, shape: &Shape) -> Vec<Plan> {
-    let plan = |(name, address): (String, String)| {
+    let plan = |((name, address), http_port): ((String, String), u16)| {
         let mut arguments = vec!["start".into(), "--data".into(), layout.data(&name).into_os_string()];
         arguments.extend(["--certs".into(), layout.certificates().into_os_string()]);
         for (flag, value) in [("--name", &name), ("--listen", &address), ("--advertise", &address)] {
             arguments.extend([flag.into(), value.into()]);
         }
+        arguments.extend(["--set".into(), format!("http_listen=127.0.0.1:{http_port}").into()]);
         Plan { log: layout.log(&name), name, arguments }
     };
-    shape.names().into_iter().zip(shape.addresses()).map(plan).collect()
+    shape.names().into_iter().zip(shape.addresses()).zip(shape.http_ports()).map(plan).collect()
 }
 
 async fn serve(
@@ -479,6 +496,11 @@ fn introduction(layout: &Layout, shape: &Shape, processes: &[Option<i32>], promp
     let prefix = if here { String::new() } else { format!("NORN_CLIENT={} ", layout.client_file().display()) };
     let program = std::env::args().next().unwrap_or_else(|| "norn".to_owned());
     lines.push(format!("From a second terminal: {prefix}{program} enqueue mail hello"));
+    let http_port = shape.base_port + HTTP_PORTS_BEHIND;
+    let task = r#"'{"queue":"mail","data":"hello"}'"#;
+    lines.push(format!(
+        "Over HTTP, each node at its port + {HTTP_PORTS_BEHIND}: curl localhost:{http_port}/v1/tasks -d {task}"
+    ));
     lines.push("To see a node fail: kill -9 its process; it comes back after a second.".to_owned());
     let how = if prompt { "`quit` or Ctrl-D" } else { "Ctrl-C or SIGTERM" };
     lines.push(format!("To stop {all}: {how}. The tasks stay in {directory} for the next start."));

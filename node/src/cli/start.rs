@@ -222,6 +222,9 @@ async fn serve(settings: Settings) -> Outcome {
         _ = interrupt.recv() => return Ok(stopped_early()),
     };
     tracing::info!(%name, address = %server.address(), node = %server.identity(), data = %data.display(), "listening");
+    if let Some(address) = server.http_address() {
+        tracing::info!(%address, "listening for HTTP");
+    }
     let reload = server.certificates_reload();
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {

@@ -20,6 +20,7 @@ pub mod certificates;
 pub mod clock;
 pub mod diagnostics;
 pub mod disk;
+pub mod doors;
 pub mod driver;
 pub mod duplicate_instance;
 pub mod frames;

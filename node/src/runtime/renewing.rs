@@ -8,6 +8,7 @@
 use crate::runtime::certificates::CertificateFiles;
 use crate::runtime::clock::unix_seconds;
 use crate::runtime::server::{StartError, check_certificate};
+use crate::runtime::tls::door_config;
 use crate::runtime::transport::{PeerConfig, peer_config, server_config};
 use norn_client::tls::{
     Credentials, Look, REMIND_INTERVAL, Renewal, report_expired, report_refused, report_renewed, report_warnings,
@@ -51,11 +52,17 @@ impl Opened {
         Ok(peer_config(self.renewal.current(), self.speaks)?)
     }
 
+    /// Configuration of the HTTP listener.
+    pub fn door_config(&self) -> Result<Arc<rustls::ServerConfig>, StartError> {
+        Ok(door_config(self.renewal.current())?)
+    }
+
     /// Rereads the files every `interval`, and when `asked` is notified. Ends with the receivers of `links`.
     pub async fn run(
         mut self,
         endpoint: Endpoint,
         links: watch::Sender<PeerConfig>,
+        doors: watch::Sender<Arc<rustls::ServerConfig>>,
         asked: Arc<Notify>,
         interval: Duration,
     ) {
@@ -80,7 +87,8 @@ impl Opened {
                 Err(error) => return tracing::error!(%error, "the certificate files are not read again"),
             };
             match look {
-                Look::Renewed((server, peers)) => {
+                Look::Renewed((server, peers, door)) => {
+                    doors.send_replace(door);
                     endpoint.set_server_config(Some(server));
                     links.send_replace(peers);
                     report_renewed(self.renewal.current());
@@ -109,14 +117,14 @@ impl Opened {
         }
     }
 
-    fn look(&mut self, is_asked: bool) -> Look<(ServerConfig, PeerConfig)> {
+    fn look(&mut self, is_asked: bool) -> Look<(ServerConfig, PeerConfig, Arc<rustls::ServerConfig>)> {
         if is_asked {
             self.renewal.report_again();
         }
         let (name, speaks) = (&self.name, self.speaks);
         self.renewal.look(unix_seconds(), |own: &Credentials| -> Result<_, StartError> {
             check_certificate(own, name)?;
-            Ok((server_config(own, speaks)?, peer_config(own, speaks)?))
+            Ok((server_config(own, speaks)?, peer_config(own, speaks)?, door_config(own)?))
         })
     }
 }

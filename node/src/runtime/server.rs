@@ -1,13 +1,13 @@
 //! A running node: wires log, core, listener and links together.
 
-use crate::runtime::answers::answers;
 use crate::runtime::archive::Archive;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::{FileDisk, FileDiskError, refuse_foreign};
-use crate::runtime::driver::{Driver, External, Inputs, Internal};
+use crate::runtime::doors::{NodeHost, OpenDoors, OwnQuestions};
+use crate::runtime::driver::{Driver, Inputs, Internal};
 use crate::runtime::duplicate_instance::{DuplicateInstance, Found, OwnCalls, Whereabouts};
 use crate::runtime::hints::{HintError, Hints};
-use crate::runtime::listener::{CLIENT_FIRST, Listener};
+use crate::runtime::listener::Listener;
 use crate::runtime::loader::Loader;
 use crate::runtime::memory;
 use crate::runtime::metrics::Metrics;
@@ -19,9 +19,10 @@ use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError, own_principal};
 use crate::runtime::transport::{CloseCode, bind_first, endpoint};
 use norn_client::dial::addresses;
-use norn_client::local::{LocalNode, local_node};
+use norn_client::local::local_node;
 use norn_client::tls::Renewal;
-use norn_engine::{ClientId, Founding, Node, Principal};
+use norn_doors::ListenError;
+use norn_engine::{Founding, Node};
 use norn_model::host::Room;
 use norn_model::record::Record;
 use norn_model::snapshot::Part;
@@ -38,7 +39,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -84,6 +85,9 @@ pub enum StartError {
     /// The address cannot be bound, or is not valid.
     #[error("cannot listen on {0}: {1}")]
     Listen(String, io::Error),
+    /// The HTTP listener cannot be opened.
+    #[error(transparent)]
+    Http(#[from] ListenError),
     /// A wildcard address, which other nodes cannot reach.
     #[error("{0} is no address that others can reach; say which is with --advertise HOST:PORT")]
     Advertise(SocketAddr),
@@ -157,12 +161,11 @@ pub struct Server {
     identity: NodeId,
     endpoint: Endpoint,
     inputs: Inputs,
-    name: Arc<str>,
     driver: JoinHandle<Store>,
     accepting: JoinHandle<()>,
-    /// The way to this node for its doors.
-    local: LocalNode,
+    /// Serves the links of the doors.
     serving_doors: JoinHandle<()>,
+    doors: Option<OpenDoors>,
     reporting: JoinHandle<()>,
     memory: JoinHandle<()>,
     /// Publishes the node's new address to the cluster, if it has moved.
@@ -174,8 +177,7 @@ pub struct Server {
     reload: Arc<Notify>,
     metrics: Arc<Metrics>,
     listener: Arc<Listener>,
-    /// Next client number for the host's own requests: below those of the listener.
-    host_client_next: AtomicU64,
+    questions: Arc<OwnQuestions>,
 }
 
 struct LogJournal(Log<FileDisk>);
@@ -260,6 +262,11 @@ impl Server {
         advertised: String,
         watch: impl FnMut(Replaying) + Send + 'static,
     ) -> Result<Server, StartError> {
+        let (doors_renewed, doors_config) = watch::channel(certificates.door_config()?);
+        let doors = match &settings.http {
+            Some(http) => Some(OpenDoors::open(http, doors_config).await?),
+            None => None,
+        };
         let (node, log, replayed) = open(&settings, advertised.clone(), watch).await?;
         let identity = log.identity().node;
         let hints = Hints::of(&settings.peers, settings.peers_are_flags, &node, identity)?;
@@ -300,7 +307,8 @@ impl Server {
         let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
         let reload = Arc::new(Notify::new());
         let certificates_read = certificates.renewal().clone();
-        let renewing = certificates.run(endpoint.clone(), renewed, Arc::clone(&reload), settings.certificates_interval);
+        let interval = settings.certificates_interval;
+        let renewing = certificates.run(endpoint.clone(), renewed, doors_renewed, Arc::clone(&reload), interval);
         let peers = Peers::new(endpoint_of_peers, config, speaker, hints, settings.links, told, Arc::clone(&metrics));
         let name: Arc<str> = settings.name.into();
         let driver = Driver {
@@ -319,14 +327,18 @@ impl Server {
             external: external_queue,
         };
         let reports = Arc::clone(&metrics);
+        let questions = Arc::new(OwnQuestions::new(inputs.clone(), Arc::clone(&name)));
+        let driver = tokio::spawn(driver.run());
+        if let Some(doors) = &doors {
+            doors.run(NodeHost { local, questions: Arc::clone(&questions) });
+        }
         Ok(Server {
             address,
             identity,
-            name,
-            driver: tokio::spawn(driver.run()),
+            driver,
             accepting,
-            local,
             serving_doors,
+            doors,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
             memory: tokio::spawn(memory::watch(inputs.internal.clone(), settings.memory_bytes_max)),
             relocating: relocation.map(|relocation| tokio::spawn(relocation.run())),
@@ -337,7 +349,7 @@ impl Server {
             inputs,
             metrics,
             listener,
-            host_client_next: AtomicU64::new(0),
+            questions,
         })
     }
 
@@ -356,9 +368,9 @@ impl Server {
         &self.certificates
     }
 
-    /// The way to this node for clients of the same process.
-    pub fn local(&self) -> &LocalNode {
-        &self.local
+    /// The address bound for HTTP, if there is one.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.doors.as_ref().map(OpenDoors::address)
     }
 
     /// Counters.
@@ -398,16 +410,7 @@ impl Server {
 
     /// Sends the node a request as a client would. `None`: the node has stopped.
     pub(in crate::runtime) async fn ask(&self, request: Request) -> Option<Response> {
-        let (replies, mut answers) = answers();
-        let external = &self.inputs.external;
-        // Client numbers are reused: the host sends one request after the other.
-        let client = ClientId(self.host_client_next.fetch_add(1, Ordering::Relaxed) % CLIENT_FIRST);
-        external.send(External::Opened { client, replies }).await.ok()?;
-        let principal = Principal { name: Arc::clone(&self.name), node: true };
-        external.send(External::Request { client, number: 1, principal, request }).await.ok()?;
-        let (_, response) = answers.recv().await?;
-        external.send(External::Gone { client }).await.ok()?;
-        Some(response)
+        self.questions.ask(request).await
     }
 
     /// Notifying this rereads the certificate files; the program's log reports the result.
@@ -422,6 +425,9 @@ impl Server {
 
     /// Hands over leaderships, writes out the log and the answers, and closes the endpoint.
     pub async fn shutdown(mut self) {
+        if let Some(doors) = self.doors.take() {
+            doors.close().await;
+        }
         let asked = self.inputs.internal.send(Internal::Shutdown).await;
         let stopped = tokio::time::timeout(HAND_OVER_TIMEOUT, &mut self.driver).await;
         match (asked, stopped) {

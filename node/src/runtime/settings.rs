@@ -3,6 +3,7 @@
 //! The [`table`] is the only list of settings: names, bounds, defaults, meanings.
 
 use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node};
+use crate::runtime::doors::HttpSettings;
 use crate::runtime::hints::{PeerAddress, parse_peers};
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 mod check;
 mod document;
+mod http;
 mod print;
 #[cfg(test)]
 mod tests;
@@ -272,6 +274,7 @@ impl Effective {
                 frame_timeout: self.milliseconds("frame_timeout_ms"),
                 frame_memory_bytes: self.count("frame_memory_bytes"),
             },
+            http: self.http()?,
         })
     }
 
@@ -404,4 +407,6 @@ pub struct Settings {
     pub links: LinkBounds,
     /// Limits of incoming connections.
     pub listener: ListenerBounds,
+    /// The HTTP listener, if there is one.
+    pub http: Option<HttpSettings>,
 }

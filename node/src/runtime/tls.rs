@@ -72,6 +72,24 @@ fn server_side(own: &Credentials, speaks: Versions) -> Result<rustls::ServerConf
     Ok(config)
 }
 
+/// TLS configuration of the HTTP listener. A client's certificate is verified if it shows one; what it may ask for without one is the
+/// door's decision.
+pub fn door_config(own: &Credentials) -> Result<Arc<rustls::ServerConfig>, TlsError> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(own.roots(), provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| TlsError::Authority(error.to_string()))?;
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(own.chain().to_vec(), own.key())?;
+    config.alpn_protocols = norn_doors::PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+    // A resumed session would outlast the certificates that it began with.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Arc::new(config))
+}
+
 /// TLS configuration of the client side, with the protocol versions that it offers.
 pub fn client_crypto(own: &Credentials, speaks: Versions) -> Result<Arc<QuicClientConfig>, norn_client::tls::TlsError> {
     let failed = |error: &dyn std::fmt::Display| norn_client::tls::TlsError::Identity(error.to_string());

@@ -192,6 +192,7 @@ pub const SECTIONS: &[Section] = &[
     Section { title: "Write-ahead log and disk", settings: DISK },
     Section { title: "Memory", settings: MEMORY },
     Section { title: "Network and queues", settings: NETWORK },
+    Section { title: "HTTP", settings: HTTP },
 ];
 
 const NODE: &[Setting] = &[
@@ -473,6 +474,41 @@ const NETWORK: &[Setting] = &[
         [1 << 20, 16 << 30],
         128 << 20,
         "Bytes that wait for the disk, at which clients must wait.",
+    ),
+];
+
+const HTTP: &[Setting] = &[
+    text("http_listen", "", "Address and TCP port for HTTP. By default there is none; `norn dev` opens one."),
+    text(
+        "http_tls",
+        "auto",
+        "`always`: TLS everywhere. `auto`: plain text on a loopback address, or if there are proxies; otherwise TLS.",
+    ),
+    text(
+        "http_proxies",
+        "",
+        "IP,...: proxies before this node, which may send plain text. Whatever they send is trusted.",
+    ),
+    text("http_origins", "", "ORIGIN,...: origins whose web pages may use this node, as `https://shop.example`."),
+    number("http_connections_max", "connections", [4, 65_536], 1_024, "Connections for HTTP."),
+    number("http_requests_max", "requests", [16, 1 << 20], 16_384, "HTTP requests under way, waiting ones included."),
+    number("http_body_bytes_max", "B", [64 << 10, 1 << 30], 8 << 20, "Size of the body of a request."),
+    number("http_memory_bytes", "B", [1 << 20, 64 << 30], 64 << 20, "Memory for the bodies of all requests.")
+        .at_least(&[(1, "http_body_bytes_max")], 0),
+    number(
+        "http_head_timeout_ms",
+        "ms",
+        [100, 600_000],
+        10_000,
+        "Time for TLS and the first byte of a connection, and from the first byte of a request to the end of its headers.",
+    ),
+    number("http_body_timeout_ms", "ms", [100, 3_600_000], 30_000, "Time for the body of a request."),
+    number(
+        "http_idle_timeout_ms",
+        "ms",
+        [1_000, 3_600_000],
+        75_000,
+        "Time after which a connection without a request is closed, and one whose client takes no byte of an answer.",
     ),
 ];
 

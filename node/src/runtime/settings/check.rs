@@ -24,6 +24,7 @@ impl Effective {
         self.node_name()?;
         self.sync()?;
         self.disk_bytes_max()?;
+        self.http()?;
         self.core().map(|_| ())
     }
 
@@ -84,15 +85,19 @@ impl Effective {
 
     /// The address to bind; port 0 lets the system choose one.
     pub(super) fn listen(&self) -> Result<String, SettingsError> {
-        let listen = self.text("listen");
+        self.address_to_bind("listen")
+    }
+
+    pub(super) fn address_to_bind(&self, name: &'static str) -> Result<String, SettingsError> {
+        let listen = self.text(name);
         let named = listen.strip_suffix(":0").map_or_else(|| listen.to_owned(), |host| format!("{host}:1"));
         match parse_address(&named) {
             Some(_) => Ok(listen.to_owned()),
-            None => Err(self.refused("listen", listen, "an address; the form is HOST:PORT, or [HOST]:PORT of IPv6")),
+            None => Err(self.refused(name, listen, "an address; the form is HOST:PORT, or [HOST]:PORT of IPv6")),
         }
     }
 
-    fn refused(&self, name: &'static str, value: &str, wanted: &str) -> SettingsError {
+    pub(super) fn refused(&self, name: &'static str, value: &str, wanted: &str) -> SettingsError {
         let origin = self.values[name].1.clone();
         SettingsError::Value { name, origin, value: value.to_owned(), wanted: wanted.to_owned() }
     }

@@ -1,0 +1,73 @@
+//! Health of the node, for balancers and orchestrators. Open to all.
+//!
+//! - `/livez`: the node takes events. It says nothing of peers, quorum, clocks or room: a restart would heal none of these.
+//! - `/readyz`: it has read its log, belongs to a cluster and is not about to stop. A minority is ready: it takes what needs no majority.
+//! - `/startupz`: it has read its log.
+
+use crate::state::{Host, Phase, State};
+use axum::Router;
+use axum::extract::State as Shared;
+use axum::http::StatusCode;
+use axum::routing::get;
+use norn_wire::response::Identity;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node that takes no event for this long is stuck.
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+type Answer = (StatusCode, String);
+
+/// The routes.
+pub fn router() -> Router<Arc<State>> {
+    Router::new().route("/livez", get(alive)).route("/readyz", get(ready)).route("/startupz", get(started))
+}
+
+fn well(text: &str) -> Answer {
+    (StatusCode::OK, format!("{text}\n"))
+}
+
+fn ill(text: &str) -> Answer {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n"))
+}
+
+async fn identity(host: &Arc<dyn Host>) -> Result<Identity, Answer> {
+    match tokio::time::timeout(ALIVE_TIMEOUT, host.identity()).await {
+        Ok(Some(identity)) => Ok(identity),
+        Ok(None) => Err(ill("the node has stopped")),
+        Err(_) => Err(ill("the node has taken no event for 5 s")),
+    }
+}
+
+async fn alive(Shared(state): Shared<Arc<State>>) -> Answer {
+    let phase = state.phase.borrow().clone();
+    match phase {
+        Phase::Starting => well("reading the log"),
+        Phase::Running(host) | Phase::Draining(host) => match identity(&host).await {
+            Ok(_) => well("alive"),
+            Err(answer) => answer,
+        },
+    }
+}
+
+async fn ready(Shared(state): Shared<Arc<State>>) -> Answer {
+    let phase = state.phase.borrow().clone();
+    match phase {
+        Phase::Starting => ill("the node is reading its log"),
+        Phase::Draining(_) => ill("the node is about to stop"),
+        Phase::Running(host) => match identity(&host).await {
+            Ok(identity) if identity.genesis.is_none() => ill(
+                "the node has no cluster yet: found one with `norn cluster init`, or add it with `norn cluster add`",
+            ),
+            Ok(_) => well("ready"),
+            Err(answer) => answer,
+        },
+    }
+}
+
+async fn started(Shared(state): Shared<Arc<State>>) -> Answer {
+    match &*state.phase.borrow() {
+        Phase::Starting => ill("the node is reading its log"),
+        Phase::Running(_) | Phase::Draining(_) => well("started"),
+    }
+}

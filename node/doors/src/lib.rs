@@ -1,0 +1,30 @@
+//! Doors of a node: how programs that do not speak Norn's protocol reach it.
+//!
+//! ```text
+//! TCP, TLS -> listen -> guard (timeouts) -> router -> auth -> api, health, ... -> gate -> client session -> node
+//! ```
+//! A door keeps nothing but caches. It turns bytes into calls of a client of its own node, and answers into bytes; the [`gate`] makes
+//! those clients. What a door does not support it refuses.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "sockets and clocks belong here; the bans are the core's"
+)]
+
+pub mod access;
+mod answer;
+mod api;
+mod body;
+mod caller;
+pub mod gate;
+mod guard;
+mod health;
+mod listen;
+mod problem;
+mod request;
+pub mod state;
+
+pub use access::{Access, PrincipalOf};
+pub use listen::{Doors, ListenError, PROTOCOLS, Tls};
+pub use request::router;
+pub use state::{Bounds, Host, Phase, State};

@@ -1,0 +1,93 @@
+//! What happens around each request: an id, a limit, a line in the log.
+
+use crate::access::admit;
+use crate::problem::{Outcome, Problem};
+use crate::state::State;
+use crate::{api, health};
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State as Shared};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use norn_wire::{Error, ErrorCode, Retry};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Id of a request, given by the sender or drawn here.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longest id that a sender may give.
+const REQUEST_ID_BYTES_MAX: usize = 64;
+
+tokio::task_local! {
+    /// Id of the request that the task serves.
+    static CURRENT: HeaderValue;
+}
+
+/// Id of the request that is being served.
+pub fn current_id() -> Option<String> {
+    CURRENT.try_with(|id| id.to_str().ok().map(str::to_owned)).ok().flatten()
+}
+
+/// The routes of all doors.
+pub fn router(state: &Arc<State>) -> Router {
+    Router::new()
+        .merge(health::router())
+        .merge(api::router())
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(Arc::clone(state), admit))
+        .layer(from_fn_with_state(Arc::clone(state), around))
+        .with_state(Arc::clone(state))
+}
+
+async fn no_route(uri: Uri) -> Problem {
+    let detail = format!("there is nothing at {}; /v1/openapi.json lists what there is", uri.path());
+    Problem::new(StatusCode::NOT_FOUND, "no_route", Retry::Never, detail)
+}
+
+async fn no_method(method: Method, uri: Uri) -> Problem {
+    let detail = format!("{} does not take {method}; the header Allow says what it takes", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", Retry::Never, detail)
+}
+
+/// Counts the request against the limit, gives it an id, and logs it.
+async fn around(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+    let id = id_of(&request);
+    let begin = Instant::now();
+    let (method, path) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
+    let served = async {
+        // Health is told under any load.
+        let Ok(_place) = state.requests.try_acquire() else {
+            let error = Error::new(ErrorCode::Overloaded, "the node has too many requests under way; try again later");
+            return Problem::from(error).into_response();
+        };
+        next.run(request).await
+    };
+    let mut response = CURRENT.scope(id.clone(), served).await;
+    let outcome = response.extensions().get::<Outcome>().map(|outcome| outcome.0.clone());
+    tracing::debug!(
+        request_id = id.to_str().unwrap_or_default(),
+        %method,
+        route = path.as_ref().map_or("", MatchedPath::as_str),
+        status = response.status().as_u16(),
+        outcome = outcome.as_deref().unwrap_or("ok"),
+        ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "request"
+    );
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn id_of(request: &Request) -> HeaderValue {
+    let is_sane = |id: &&HeaderValue| {
+        let bytes = id.as_bytes();
+        (1..=REQUEST_ID_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    request.headers().get(REQUEST_ID).filter(is_sane).cloned().unwrap_or_else(|| {
+        let drawn = format!("{:016x}", rand::random::<u64>());
+        HeaderValue::from_str(&drawn).unwrap_or(HeaderValue::from_static("none"))
+    })
+}

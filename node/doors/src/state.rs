@@ -1,0 +1,141 @@
+//! What all requests share.
+
+use crate::access::Access;
+use crate::gate::Gate;
+use crate::problem::Problem;
+use norn_client::local::LocalNode;
+use norn_wire::response::Identity;
+use norn_wire::{Error, ErrorCode};
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+
+/// Unit of the budget for bodies.
+pub const BUDGET_UNIT_BYTES: usize = 1 << 10;
+
+/// Limits of a door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most connections. One more is answered 503 and closed.
+    pub connections_max: usize,
+    /// Most requests under way, waiting ones included. One more is answered 429.
+    pub requests_max: usize,
+    /// Largest body of a request.
+    pub body_bytes_max: usize,
+    /// Memory for the bodies of all requests that are being read or served.
+    pub bodies_bytes_max: usize,
+    /// Time limit for TLS and for the first byte of a connection, and from the first byte of a request to the end of its headers.
+    pub head_timeout: Duration,
+    /// Time limit for a body.
+    pub body_timeout: Duration,
+    /// A connection without a request is closed after this time, and one that takes no byte of an answer.
+    pub idle_timeout: Duration,
+    /// Time limit for a call of the node with all its retries; what a call waits on purpose comes on top.
+    pub call_timeout: Duration,
+    /// Time for requests under way to end once the node stops.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            connections_max: 1_024,
+            requests_max: 16_384,
+            body_bytes_max: 8 << 20,
+            bodies_bytes_max: 64 << 20,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            call_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// The node behind the doors.
+pub trait Host: Debug + Send + Sync {
+    /// The way to it.
+    fn local(&self) -> LocalNode;
+    /// Asks it who it is. It answers without a cluster, a leader or a peer, as soon as it takes its next event; `None` once it has stopped.
+    fn identity(&self) -> Pin<Box<dyn Future<Output = Option<Identity>> + Send + '_>>;
+}
+
+/// How far the node is.
+#[derive(Debug, Clone)]
+pub enum Phase {
+    /// It replays its log.
+    Starting,
+    /// It takes requests.
+    Running(Arc<dyn Host>),
+    /// It is about to stop: waits are answered at once, streams end, connections close after their answers.
+    Draining(Arc<dyn Host>),
+}
+
+/// What all requests of the doors share.
+#[derive(Debug)]
+pub struct State {
+    /// Limits.
+    pub bounds: Bounds,
+    /// Who may do what.
+    pub access: Access,
+    /// How far the node is.
+    pub phase: watch::Receiver<Phase>,
+    /// Memory for bodies, in units of [`BUDGET_UNIT_BYTES`].
+    pub bodies: Arc<Semaphore>,
+    /// Requests that may still begin.
+    pub requests: Arc<Semaphore>,
+    gate: OnceLock<Gate>,
+}
+
+impl State {
+    /// The state before any request.
+    pub fn new(bounds: Bounds, access: Access, phase: watch::Receiver<Phase>) -> State {
+        State {
+            bounds,
+            access,
+            phase,
+            bodies: Arc::new(Semaphore::new(bounds.bodies_bytes_max / BUDGET_UNIT_BYTES)),
+            requests: Arc::new(Semaphore::new(bounds.requests_max)),
+            gate: OnceLock::new(),
+        }
+    }
+
+    /// The gate to the node, once it takes requests.
+    pub fn gate(&self) -> Result<&Gate, Problem> {
+        if let Some(gate) = self.gate.get() {
+            return Ok(gate);
+        }
+        let host = match &*self.phase.borrow() {
+            Phase::Starting => {
+                let error = Error::new(ErrorCode::NotReady, "the node is reading its log; try again in a moment");
+                return Err(error.into());
+            }
+            Phase::Running(host) | Phase::Draining(host) => Arc::clone(host),
+        };
+        Ok(self.gate.get_or_init(|| Gate::new(host.local(), self.bounds.call_timeout)))
+    }
+
+    /// Whether the node is about to stop.
+    pub fn drains(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Draining(_))
+    }
+
+    /// Waits until the node is about to stop.
+    pub async fn draining(&self) {
+        let mut phase = self.phase.clone();
+        if phase.wait_for(|phase| matches!(phase, Phase::Draining(_))).await.is_err() {
+            // The host is gone without a word. The connections end with the process.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Ends the sessions of the gate. Tasks that were granted to no caller go back.
+    pub async fn close(&self) {
+        if let Some(gate) = self.gate.get() {
+            gate.close().await;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The doors of a node: its HTTP listener, and what it tells the doors of itself.
+
+use crate::runtime::answers::answers;
+use crate::runtime::driver::{External, Inputs};
+use crate::runtime::listener::CLIENT_FIRST;
+use crate::runtime::tls;
+use norn_client::local::LocalNode;
+use norn_doors::{Access, Bounds, Doors, Host, ListenError, Phase, State, Tls};
+use norn_engine::{ClientId, Principal};
+use norn_wire::response::Identity;
+use norn_wire::{Request, Response};
+use rustls::pki_types::CertificateDer;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::watch;
+
+/// Settings of the HTTP listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// Address and TCP port.
+    pub listen: String,
+    /// Whether it speaks TLS wherever it listens. Otherwise it speaks plain text on a loopback address, or if there are proxies.
+    pub always_tls: bool,
+    /// Who is let in.
+    pub access: Access,
+    /// Limits.
+    pub bounds: Bounds,
+}
+
+impl HttpSettings {
+    /// Whether the listener speaks TLS.
+    fn speaks_tls(&self) -> bool {
+        let host = self.listen.rsplit_once(':').map_or("", |(host, _)| host).trim_matches(['[', ']']);
+        let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+        self.always_tls || !(is_loopback || !self.access.proxies.is_empty())
+    }
+}
+
+/// Asks the node as a client would, one request after the other.
+#[derive(Debug)]
+pub(in crate::runtime) struct OwnQuestions {
+    inputs: Inputs,
+    name: Arc<str>,
+    /// Next client number: below those of the listener, and used again.
+    client_next: AtomicU64,
+}
+
+impl OwnQuestions {
+    pub fn new(inputs: Inputs, name: Arc<str>) -> OwnQuestions {
+        OwnQuestions { inputs, name, client_next: AtomicU64::new(0) }
+    }
+
+    /// The answer to a request. `None`: the node has stopped.
+    pub async fn ask(&self, request: Request) -> Option<Response> {
+        let (replies, mut answers) = answers();
+        let external = &self.inputs.external;
+        let client = ClientId(self.client_next.fetch_add(1, Ordering::Relaxed) % CLIENT_FIRST);
+        external.send(External::Opened { client, replies }).await.ok()?;
+        let principal = Principal { name: Arc::clone(&self.name), node: true };
+        external.send(External::Request { client, number: 1, principal, request }).await.ok()?;
+        let (_, response) = answers.recv().await?;
+        external.send(External::Gone { client }).await.ok()?;
+        Some(response)
+    }
+}
+
+/// The node, as its doors see it.
+#[derive(Debug)]
+pub(in crate::runtime) struct NodeHost {
+    pub local: LocalNode,
+    pub questions: Arc<OwnQuestions>,
+}
+
+impl Host for NodeHost {
+    fn local(&self) -> LocalNode {
+        self.local.clone()
+    }
+
+    fn identity(&self) -> Pin<Box<dyn Future<Output = Option<Identity>> + Send + '_>> {
+        Box::pin(async {
+            match self.questions.ask(Request::Identify).await? {
+                Response::Identity(identity) => Some(*identity),
+                _ => None,
+            }
+        })
+    }
+}
+
+/// The doors of a node that may not have started yet.
+#[derive(Debug)]
+pub(in crate::runtime) struct OpenDoors {
+    doors: Doors,
+    phase: watch::Sender<Phase>,
+}
+
+impl OpenDoors {
+    /// Opens the doors. Until the node has started they answer that it has not.
+    pub async fn open(
+        settings: &HttpSettings,
+        config: watch::Receiver<Arc<rustls::ServerConfig>>,
+    ) -> Result<OpenDoors, ListenError> {
+        let (phase, seen) = watch::channel(Phase::Starting);
+        let tls = settings.speaks_tls().then_some(Tls { config, principal_of });
+        let state = Arc::new(State::new(settings.bounds, settings.access.clone(), seen));
+        let router = norn_doors::router(&state);
+        let doors = Doors::open(&settings.listen, tls, state, router).await?;
+        Ok(OpenDoors { doors, phase })
+    }
+
+    /// The bound address.
+    pub fn address(&self) -> SocketAddr {
+        self.doors.address()
+    }
+
+    /// The node takes requests from now on.
+    pub fn run(&self, host: NodeHost) {
+        self.phase.send_replace(Phase::Running(Arc::new(host)));
+    }
+
+    /// Answers what waits, lets what is under way end, and closes. For use before the node stops.
+    pub async fn close(self) {
+        self.phase.send_modify(|phase| {
+            if let Phase::Running(host) = phase {
+                *phase = Phase::Draining(Arc::clone(host));
+            }
+        });
+        self.doors.close().await;
+    }
+}
+
+fn principal_of(certificate: &CertificateDer<'_>) -> Result<String, String> {
+    match tls::principal_of(certificate) {
+        Ok(principal) => Ok(principal.name.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_is_for_this_machine_and_for_proxies() {
+        let speaks_tls = |listen: &str, proxies: &[&str], always_tls: bool| {
+            let proxies = proxies.iter().map(|ip| ip.parse().unwrap()).collect();
+            let access = Access { proxies, origins: Vec::new() };
+            let listen = listen.to_owned();
+            HttpSettings { listen, always_tls, access, bounds: Bounds::default() }.speaks_tls()
+        };
+        for listen in ["127.0.0.1:7500", "[::1]:7500", "localhost:7500"] {
+            assert!(!speaks_tls(listen, &[], false) && speaks_tls(listen, &[], true), "{listen}");
+        }
+        for listen in ["0.0.0.0:7500", "[::]:7500", "10.0.0.5:7500", "alpha.example.com:7500"] {
+            assert!(speaks_tls(listen, &[], false) && !speaks_tls(listen, &["10.0.0.7"], false), "{listen}");
+        }
+    }
+}
