@@ -1,8 +1,11 @@
 //! Readers of inputs: objects by their fields' names, whole numbers, headers.
 
-use norn_wire::limits::GROUP_MEMBERS_MAX;
-use serde::Deserializer;
+use crate::client::walk::LOOKED_MAX;
+use norn_wire::limits::{
+    CLAIM_TASKS_MAX, GROUP_MEMBERS_MAX, MOVES_MAX, NODES_OF_PARTITION_MAX, PARTITIONS_MAX, UPDATES_MAX, WEIGHT_MAX,
+};
 use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -80,25 +83,90 @@ fn whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
     number.map(fit).transpose()
 }
 
-/// Reads a priority.
-pub fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
-    whole(deserializer, i32::MIN.into(), i32::MAX.into())
+/// Reads a whole number that must be there.
+fn needed<'de, D: Deserializer<'de>, T: TryFrom<i64>>(deserializer: D, low: i64, high: i64) -> Result<T, D::Error> {
+    let number = whole(deserializer, low, high)?;
+    number.ok_or_else(|| D::Error::invalid_type(Unexpected::Unit, &Whole { low, high }))
 }
 
-/// Reads the limit of attempts: none if left out or 0, as tasks are shown. In a change of a task, 0 removes its limit.
-pub fn attempts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-    whole(deserializer, 0, u32::MAX.into())
+/// Defines readers of whole numbers within bounds, absent if left out or `null`.
+macro_rules! whole_numbers {
+    ($($(#[$doc:meta])* $name:ident: $number:ty, $low:expr, $high:expr;)+) => {$(
+        $(#[$doc])*
+        pub fn $name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<$number>, D::Error> {
+            whole(deserializer, $low as i64, $high as i64)
+        }
+    )+};
 }
 
-/// Reads the number of a member.
-pub fn member<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-    whole(deserializer, 1, GROUP_MEMBERS_MAX.into())
+whole_numbers! {
+    /// Reads a priority.
+    priority: i32, i32::MIN, i32::MAX;
+    /// Reads the limit of attempts: none if left out or 0, as tasks are shown. In a change of a task, 0 removes its limit.
+    attempts: u32, 0, u32::MAX;
+    /// Reads the number of a member.
+    member: u32, 1, GROUP_MEMBERS_MAX;
+    /// Reads a length of time in milliseconds. Its own bounds are checked with the request, as for one in text.
+    milliseconds: u64, 0, i64::MAX;
+    /// Reads the greatest number of tasks to claim.
+    claimed_max: u32, 1, CLAIM_TASKS_MAX;
+    /// Reads the number of updates that a claim has written.
+    updates: u32, 0, UPDATES_MAX;
+    /// Reads a greatest number of tasks.
+    limit: u64, 1, i64::MAX;
+    /// Reads a number of tasks to confirm a change of them.
+    confirmed: u64, 0, LOOKED_MAX;
+    /// Reads a jitter in percent.
+    percent: u8, 0, 100;
+    /// Reads the weight of a member.
+    weight_if_any: u32, 1, WEIGHT_MAX;
+    /// Reads a number of partitions that move at once.
+    moves: u32, 1, MOVES_MAX;
 }
 
 /// Reads the number of members.
 pub fn total<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let total = whole(deserializer, 0, GROUP_MEMBERS_MAX.into())?;
-    total.ok_or_else(|| D::Error::invalid_type(Unexpected::Unit, &Whole { low: 0, high: GROUP_MEMBERS_MAX.into() }))
+    needed(deserializer, 0, GROUP_MEMBERS_MAX.into())
+}
+
+/// Reads a length of time in milliseconds that must be there.
+pub fn pause_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    needed(deserializer, 0, i64::MAX)
+}
+
+/// Reads a number of replicas.
+pub fn replicas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    needed(deserializer, 1, NODES_OF_PARTITION_MAX as i64)
+}
+
+/// Reads the weight of a member that must be there.
+pub fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    needed(deserializer, 1, WEIGHT_MAX.into())
+}
+
+/// Reads the number of a partition. The cluster checks whether the partition exists.
+pub fn partition<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    needed(deserializer, 0, i64::from(PARTITIONS_MAX) - 1)
+}
+
+/// Reads a value that may be left out, but is not `null`.
+pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Reads a setting: `None` if it is left out, and stays; `Some(None)` for `null`, which removes it.
+pub fn setting<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Reads a setting that is a number, in the same way.
+pub fn number_setting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u32>>, D::Error> {
+    whole(deserializer, 0, u32::MAX.into()).map(Some)
+}
+
+/// Reads a setting that is a length of time, or a large number, in the same way.
+pub fn large_setting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    whole(deserializer, 0, i64::MAX).map(Some)
 }
 
 /// Reads headers. A name given twice is refused as a mistake, since one of its values would be lost.

@@ -12,7 +12,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Display};
+use std::str::FromStr;
 
 /// What is wrong with an input, for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +23,12 @@ pub struct InputError(pub String);
 impl From<String> for InputError {
     fn from(message: String) -> Self {
         InputError(message)
+    }
+}
+
+impl From<norn_wire::Error> for InputError {
+    fn from(error: norn_wire::Error) -> Self {
+        InputError(error.message)
     }
 }
 
@@ -203,6 +210,26 @@ impl TryFrom<TaskInput> for Draft {
             (None, None) => draft,
         })
     }
+}
+
+/// Converts each entry of a list. An error names the list and the place.
+pub(super) fn each<I, T: TryFrom<I, Error = InputError>>(list: &str, inputs: Vec<I>) -> Result<Vec<T>, InputError> {
+    let wrong = |place: usize, error| InputError(format!("{list}, number {}: {error}", place + 1));
+    let read = |(place, input)| T::try_from(input).map_err(|error| wrong(place, error));
+    inputs.into_iter().enumerate().map(read).collect()
+}
+
+/// Parses the text of a field, for example an id. An error names the field.
+pub(super) fn parsed<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, InputError> {
+    text.parse().map_err(|error| InputError(format!("{field}: {error}")))
+}
+
+/// Parses the text of a field, if there is one.
+pub(super) fn parsed_if_any<T: FromStr<Err: Display>>(
+    field: &str,
+    text: Option<&str>,
+) -> Result<Option<T>, InputError> {
+    text.map(|text| parsed(field, text)).transpose()
 }
 
 /// Decodes the bytes of a field.

@@ -23,8 +23,10 @@
 #![deny(missing_docs)]
 
 mod bytes;
+mod claim_inputs;
 mod claims;
 mod cluster;
+mod cluster_inputs;
 mod errors;
 mod explanation;
 mod fields;
@@ -32,11 +34,16 @@ mod form;
 mod groups;
 mod input;
 mod operations;
+mod policy_input;
 mod queues;
 mod redrive;
+mod schedule_input;
 mod schedules;
+mod session_inputs;
 mod status;
+mod task_inputs;
 mod tasks;
+mod texts;
 mod time;
 mod transactions;
 mod watch;
@@ -46,8 +53,15 @@ mod writes;
 mod tests;
 
 pub use bytes::{Encoding, hexadecimal};
+pub use claim_inputs::{
+    ClaimInput, CompleteInput, CompletionInput, CompletionsInput, FailInput, HeldClaimInput, RenewInput, UpdateInput,
+};
 pub use claims::{GrantedTask, HeldClaim, Lease, Session};
 pub use cluster::{Agreement, ClockStatus, MemberState, Node, Partition, ReplicaHealth, RingPlace};
+pub use cluster_inputs::{
+    AddressInput, ChangeKindInput, ClusterChangeInput, MemberInput, MoveInput, NewcomerInput, PlannedChange,
+    RebalanceInput, ReplacementInput, ReplicasInput, SettingsInput, WeightInput, ZoneInput,
+};
 pub use errors::{ErrorDetail, ErrorReport, RefusalDetail, RefusalReport};
 pub use explanation::Explanation;
 pub use groups::{GroupMember, GroupMembership, GroupProgress};
@@ -56,11 +70,16 @@ pub use operations::{
     ChangeReport, ChangeState, ClusterMember, ClusterOverview, ClusterSettings, Invitation, LayoutTotals, MemberShare,
     MetadataGroup, PartitionMove, PartitionPhase, RecoveredPartition, RecoveryReport,
 };
+pub use policy_input::{BackoffInput, QueuePolicyInput};
 pub use queues::{Count, Queue, QueuePolicy, StateCounts};
 pub use redrive::{BulkOutcome, ExistingCopy, HeldLetters, LetterAck};
+pub use schedule_input::ScheduleInput;
 pub use schedules::{Schedule, ScheduleRemoval};
+pub use session_inputs::{SessionInput, SessionOpenInput};
 pub use status::{NodeCounters, NodeTotals, PartitionTotals, Status};
+pub use task_inputs::{CancelInput, Choice, GroupCloseInput, Purge, PurgeInput, Redrive, RedriveInput};
 pub use tasks::{LogEntry, LostPart, Task, TaskClaim, UncountedResult};
+pub use texts::{acks, watch_cursor, watch_cursor_text};
 pub use time::{duration_ms, instant_ms};
 pub use transactions::{ChangeInput, DeleteInput, DependInput, TaskStamp, TransactionAck, TransactionInput};
 pub use watch::{WatchEvent, WatchNotice, WatchNoticeKind};

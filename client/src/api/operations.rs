@@ -243,8 +243,8 @@ pub struct RecoveryReport<'a> {
 /// Partition without a majority, as one of its surviving replicas sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveredPartition<'a> {
-    /// Number of the partition, as text; `root` for the metadata group.
-    pub partition: String,
+    /// Number of the partition; 65534 for the metadata group.
+    pub partition: PartitionId,
     /// The survivor that goes on.
     #[serde(with = "text")]
     pub node: NodeId,

@@ -1,5 +1,6 @@
 //! Schedules.
 
+use super::Encoding;
 use super::form::text_if_any;
 use norn_wire::schedule::{CatchUp, ScheduleView, When};
 use norn_wire::{QueueName, TaskId};
@@ -19,8 +20,10 @@ pub struct Schedule<'a> {
     pub at_ms: Option<u64>,
     /// Queue of its tasks.
     pub queue: QueueName,
-    /// Payload of each task, as UTF-8. Bytes that are none are shown as U+FFFD.
+    /// Payload of each task.
     pub data: Cow<'a, str>,
+    /// Encoding of the payload.
+    pub data_encoding: Encoding,
     /// Priority of each task.
     pub priority: i32,
     /// Attempts after which a task is dead; `null`: no limit of its own.
@@ -51,6 +54,7 @@ pub struct Schedule<'a> {
 impl<'a> From<&'a ScheduleView> for Schedule<'a> {
     fn from(view: &'a ScheduleView) -> Self {
         let schedule = &view.schedule;
+        let (data, data_encoding) = Encoding::encode(&schedule.payload);
         let (cron, zone, at_ms) = match &schedule.when {
             When::Cron { expression, zone } => (Some(expression.into()), Some(zone.into()), None),
             When::At(at_ms) => (None, None, Some(*at_ms)),
@@ -61,7 +65,8 @@ impl<'a> From<&'a ScheduleView> for Schedule<'a> {
             zone,
             at_ms,
             queue: schedule.queue.clone(),
-            data: String::from_utf8_lossy(&schedule.payload),
+            data,
+            data_encoding,
             priority: schedule.priority,
             attempts: Some(schedule.attempts_max).filter(|attempts| *attempts > 0),
             catch_up: schedule.catch_up,

@@ -2,7 +2,7 @@
 
 use super::fields::{attempts, headers, object_only, priority};
 use super::form::text;
-use super::input::decoded;
+use super::input::{decoded, each};
 use super::{Encoding, InputError, TaskInput, duration_ms, instant_ms};
 use crate::session::{ChangeDraft, Draft, Seen, TransactionDraft};
 use norn_wire::transaction::{Delete, Depend, Expected};
@@ -190,11 +190,6 @@ impl TryFrom<TransactionInput> for TransactionDraft {
     type Error = InputError;
 
     fn try_from(input: TransactionInput) -> Result<TransactionDraft, InputError> {
-        fn each<I, T: TryFrom<I, Error = InputError>>(list: &str, inputs: Vec<I>) -> Result<Vec<T>, InputError> {
-            let wrong = |place: usize, error| InputError(format!("{list}, number {}: {error}", place + 1));
-            let read = |(place, input)| T::try_from(input).map_err(|error| wrong(place, error));
-            inputs.into_iter().enumerate().map(read).collect()
-        }
         let id = |field: &str, text: Option<String>| {
             let wrong = |error| InputError(format!("{field}: {error}"));
             text.map(|text| whole_id(&text).map_err(wrong)).transpose()

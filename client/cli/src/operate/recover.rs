@@ -335,7 +335,7 @@ fn conclude<T: Transport>(
 ) -> Result<Exit, Failure> {
     if runner.output.json() {
         let line = |Plan { node, remnant }: &Plan| RecoveredPartition {
-            partition: remnant.partition.to_string(),
+            partition: remnant.partition,
             node: *node,
             left: remnant.left.clone(),
             cohort: remnant.cohort.clone(),

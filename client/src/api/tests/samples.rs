@@ -385,7 +385,7 @@ pub fn moving() -> api::PartitionMove {
 
 pub fn recovered() -> api::RecoveredPartition<'static> {
     let (left, cohort, obstacle) = (vec![node(1)], vec![node(1), node(2)], Some("it moves".into()));
-    api::RecoveredPartition { partition: "12".into(), node: node(1), left, cohort, tasks: 5, claims: 1, obstacle }
+    api::RecoveredPartition { partition: PartitionId(12), node: node(1), left, cohort, tasks: 5, claims: 1, obstacle }
 }
 
 pub fn task_input() -> api::TaskInput {
