@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 /// Encoding of bytes in a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
     /// The bytes are UTF-8 and stand as they are.

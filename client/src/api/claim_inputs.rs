@@ -15,6 +15,7 @@ pub(super) const WORKER: &str = "norn";
 
 /// A claim of tasks to work on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ClaimInput {
     /// Queues to claim from, 64 at most.
@@ -94,6 +95,7 @@ impl TryFrom<ClaimInput> for Claim {
 
 /// A claim that is held: its task and its token.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct HeldClaimInput {
     /// Task.
@@ -114,6 +116,7 @@ impl TryFrom<HeldClaimInput> for (TaskId, Token) {
 
 /// Renewals of claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct RenewInput {
     /// Claims to renew, 1,000 at most.
@@ -135,6 +138,7 @@ impl TryFrom<RenewInput> for Request {
 
 /// Completion of a claim whose task and token are known.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct CompleteInput {
     /// Number of updates that this claim has written; while some of them are missing, readers see the log marked as incomplete. Left
@@ -181,6 +185,7 @@ impl CompleteInput {
 
 /// Completion of one of several claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct CompletionInput {
     /// Task.
@@ -216,6 +221,7 @@ impl TryFrom<CompletionInput> for Finish {
 
 /// Completions of several claims. Each succeeds or fails by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct CompletionsInput {
     /// Completions, 1,000 at most.
@@ -244,6 +250,7 @@ fn complete(items: Vec<Finish>, acks: Acks) -> Call {
 
 /// Report of a failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct FailInput {
     /// Reason, for people to read; empty if left out.
@@ -274,6 +281,7 @@ impl FailInput {
 
 /// An entry of a claim's log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct UpdateInput {
     /// Content of the entry; empty if left out.

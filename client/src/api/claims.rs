@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 /// A task to work on: answer to `claim`, one for each granted task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GrantedTask<'a> {
     /// Task.
     #[serde(with = "text")]
@@ -19,6 +20,7 @@ pub struct GrantedTask<'a> {
     /// Queue.
     pub queue: QueueName,
     /// Payload.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub data: Cow<'a, str>,
     /// Encoding of the payload.
     pub data_encoding: Encoding,
@@ -35,10 +37,13 @@ pub struct GrantedTask<'a> {
     pub updates: Vec<LogEntry<'a>>,
     /// Headers: each name once, with its first value.
     #[serde(with = "pairs")]
+    #[cfg_attr(feature = "schema", schema(value_type = BTreeMap<String, String>))]
     pub headers: Cow<'a, [(String, String)]>,
     /// Group of which the task is a member, if any.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub member_of: Option<GroupMembership>,
     /// For a join: outcome of its group.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub group: Option<GroupProgress>,
 }
 
@@ -67,6 +72,7 @@ impl<'a> GrantedTask<'a> {
 
 /// A claim: answer to `renew`, with the lease, and to `fail` and `release`, without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeldClaim {
     /// Task.
     #[serde(with = "text")]
@@ -76,11 +82,13 @@ pub struct HeldClaim {
     pub token: Token,
     /// The lease, as fields beside these; left out if the claim has ended.
     #[serde(flatten)]
+    #[cfg_attr(feature = "schema", schema(value_type = MaybeLease, inline))]
     pub lease: Option<Lease>,
 }
 
 /// Lease of a claim. A program with another clock counts the length from its own call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Lease {
     /// Length of the lease in milliseconds, counted from when the call was first sent.
     pub lease_ms: u64,
@@ -88,8 +96,23 @@ pub struct Lease {
     pub lease_expires_ms: u64,
 }
 
+/// Schema of a [`Lease`] whose fields may be left out, as schemas have no flattened options.
+#[cfg(feature = "schema")]
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct MaybeLease {
+    /// Length of the lease in milliseconds, counted from when the call was first sent. Left out if the claim has ended.
+    #[schema(required = false)]
+    lease_ms: u64,
+    /// End of the lease in milliseconds since the Unix epoch, by the clock of the program that writes this JSON. Left out if the claim
+    /// has ended.
+    #[schema(required = false)]
+    lease_expires_ms: u64,
+}
+
 /// A session, one heartbeat for all claims of a worker: answer to `session open` and `session renew`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Session {
     /// Session.
     #[serde(with = "text")]

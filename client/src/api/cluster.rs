@@ -9,17 +9,22 @@ use std::borrow::Cow;
 
 /// A node: answer to `nodes`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Node<'a> {
     /// Node.
     #[serde(with = "text")]
     pub node: NodeId,
     /// Name in its certificate.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Cow<'a, str>,
     /// Address `HOST:PORT`.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub address: Cow<'a, str>,
     /// Failure domain.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub zone: Cow<'a, str>,
     /// Lifecycle state as a member; `null` if the answering node does not know it.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub state: Option<MemberState>,
     /// Whether the answering node heard from it within the election timeout.
     pub alive: bool,
@@ -32,12 +37,16 @@ pub struct Node<'a> {
     /// Status of its wall clock, by its own report.
     pub clock: ClockStatus,
     /// Its wall clock minus the answering node's, in milliseconds, where measured.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub clock_offset_ms: Option<i64>,
     /// Largest error of the offset, in milliseconds.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub clock_error_ms: Option<u64>,
     /// Round trip in microseconds, where measured.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub round_trip_us: Option<u64>,
     /// Newest protocol version that it speaks, as far as known; `null` if it was never heard.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub version: Option<u8>,
     /// Members that do not reach it, although the answering node hears it.
     #[serde(with = "texts")]
@@ -68,6 +77,7 @@ impl<'a> From<&'a NodeView> for Node<'a> {
 
 /// Lifecycle state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
     /// Added; no layout includes it yet.
@@ -78,6 +88,9 @@ pub enum MemberState {
     Leaving,
     /// No member any more.
     Gone,
+    /// One of a later version.
+    #[serde(other)]
+    Other,
 }
 
 impl From<membership::MemberState> for MemberState {
@@ -93,6 +106,7 @@ impl From<membership::MemberState> for MemberState {
 
 /// Status of a node's wall clock, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ClockStatus {
     /// A majority of the nodes agrees with it.
@@ -103,6 +117,9 @@ pub enum ClockStatus {
     Suspect,
     /// It differs by more than four fifths of that, or was just set by hand: the node leads nothing and opens no sessions.
     Fenced,
+    /// One of a later version.
+    #[serde(other)]
+    Other,
 }
 
 impl From<Standing> for ClockStatus {
@@ -118,6 +135,7 @@ impl From<Standing> for ClockStatus {
 
 /// Place of a partition on the ring: answer to `ring`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RingPlace {
     /// Number of the partition.
     pub partition: PartitionId,
@@ -141,6 +159,7 @@ impl From<&PartitionView> for RingPlace {
 
 /// A partition: answer to `partitions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Partition {
     /// Number of the partition.
     pub partition: PartitionId,
@@ -149,20 +168,26 @@ pub struct Partition {
     pub cohort: Vec<NodeId>,
     /// Its leader, if known.
     #[serde(with = "text_if_any")]
+    #[cfg_attr(feature = "schema", schema(required))]
     pub leader: Option<NodeId>,
     /// Epoch of the leader; 0 if none is known.
     pub epoch: u64,
     /// Operations of the claim table applied here in this epoch.
     pub applied: u64,
     /// Tasks held here; `null` if the node holds no replica.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub tasks: Option<u64>,
     /// Claims that hold.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub claims: Option<u64>,
     /// Root of the Merkle tree over the tasks, in hexadecimal.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub root: Option<String>,
     /// Completeness of the replica here.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub health: Option<ReplicaHealth>,
     /// Tombstones held here: tasks whose retention is over and that are not forgotten yet.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub tombstones: Option<u64>,
     /// Members whose absence has kept the leader from forgetting ended tasks for some time.
     #[serde(with = "texts")]
@@ -200,6 +225,7 @@ impl From<&PartitionView> for Partition {
 
 /// Completeness of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaHealth {
     /// Nothing is missing.
@@ -208,6 +234,9 @@ pub enum ReplicaHealth {
     Holes,
     /// It lost claims too, and does not vote until a leader has brought it up to date.
     Recovering,
+    /// One of a later version.
+    #[serde(other)]
+    Other,
 }
 
 impl From<Health> for ReplicaHealth {
@@ -222,16 +251,19 @@ impl From<Health> for ReplicaHealth {
 
 /// Agreement with another replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Agreement {
     /// The node that holds the other replica.
     #[serde(with = "text")]
     pub node: NodeId,
     /// How many milliseconds ago both held the same; 0 if nothing changed here since, `null` if they have not agreed since the
     /// answering node started.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub agreed_ms_ago: Option<u64>,
     /// Whether they differ by more than updates in flight.
     pub apart: bool,
     /// Tasks that their last comparison found to differ, at least; `null` if no comparison was needed since they agreed.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub differing: Option<u64>,
 }
 

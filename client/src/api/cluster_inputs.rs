@@ -24,6 +24,7 @@ const PREFIX_CHARACTERS_MIN: usize = 4;
 ///
 /// Settings of queues are changed by a [`QueuePolicyInput`](super::QueuePolicyInput).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ClusterChangeInput {
     /// What to change.
@@ -37,6 +38,7 @@ object_only!(ClusterChangeInput, "an object with `change`");
 
 /// What to change: an object with one field, whose name is the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", remote = "Self")]
 pub enum ChangeKindInput {
     /// Add a running node that waits for a cluster, as a member.
@@ -97,6 +99,7 @@ impl<'de> Visitor<'de> for ChangeVisitor {
 
 /// A node to add as a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct NewcomerInput {
     /// Address where the node listens: `HOST:PORT`.
@@ -113,6 +116,7 @@ object_only!(NewcomerInput, "an object with `address`");
 
 /// A member.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct MemberInput {
     /// Name of the member, or the beginning of its id.
@@ -123,6 +127,7 @@ object_only!(MemberInput, "an object with `node`");
 
 /// A node that takes the place of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ReplacementInput {
     /// Name of the member, or the beginning of its id.
@@ -141,6 +146,7 @@ object_only!(ReplacementInput, "an object with `node` and `address`");
 
 /// A partition and its next holders.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct MoveInput {
     /// Number of the partition.
@@ -154,6 +160,7 @@ object_only!(MoveInput, "an object with `partition` and `nodes`");
 
 /// A new layout, without further wishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct RebalanceInput {}
 
@@ -161,6 +168,7 @@ object_only!(RebalanceInput, "an empty object");
 
 /// Number of replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ReplicasInput {
     /// Replicas of each partition, 1 to 7.
@@ -172,6 +180,7 @@ object_only!(ReplicasInput, "an object with `replicas`");
 
 /// Weight of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct WeightInput {
     /// Name of the member, or the beginning of its id.
@@ -185,6 +194,7 @@ object_only!(WeightInput, "an object with `node` and `weight`");
 
 /// Failure domain of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ZoneInput {
     /// Name of the member, or the beginning of its id.
@@ -197,6 +207,7 @@ object_only!(ZoneInput, "an object with `node` and `zone`");
 
 /// Address of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct AddressInput {
     /// Name of the member, or the beginning of its id.
@@ -209,10 +220,12 @@ object_only!(AddressInput, "an object with `node` and `address`");
 
 /// Settings of the cluster to change, named as in [`ClusterSettings`](super::ClusterSettings). What is left out stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct SettingsInput {
     /// Milliseconds of silence after which the cluster declares a member gone by itself; `null`: never.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub heal_after_ms: Option<Option<u64>>,
     /// Partitions that move at once in the whole cluster.
     #[serde(default, deserialize_with = "moves", skip_serializing_if = "Option::is_none")]

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 /// A failure: an object with the single field `error`, which no other object has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ErrorReport<'a> {
     /// What failed, and what to do.
     pub error: ErrorDetail<'a>,
@@ -16,21 +17,26 @@ pub struct ErrorReport<'a> {
 
 /// Refusal, or unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ErrorDetail<'a> {
     /// Code: what happened. With `unknown`, a write may have taken effect, or may yet.
     pub code: ErrorCode,
     /// Message for people: what happened and what to do.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub message: Cow<'a, str>,
     /// Whether repeating the same call can help: `now`, `later` after a pause, or `never`.
     pub retry: Retry,
     /// The task in question. With the code `unknown`, a repeat under this id takes effect once. Left out without a value.
     #[serde(default, with = "text_if_any", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = TaskId))]
     pub id: Option<TaskId>,
     /// Milliseconds during which repeating does not help, where known. Left out without a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub after_ms: Option<u64>,
     /// Cause, where it calls for another reaction than the code alone. Left out without a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Cause))]
     pub cause: Option<Cause>,
 }
 
@@ -44,6 +50,7 @@ impl<'a> From<&'a norn_wire::Error> for ErrorReport<'a> {
 
 /// A transaction that changed nothing, since some preconditions failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RefusalReport<'a> {
     /// What failed.
     pub error: RefusalDetail<'a>,
@@ -51,6 +58,7 @@ pub struct RefusalReport<'a> {
 
 /// Failed preconditions of a transaction. One list at least has an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RefusalDetail<'a> {
     /// Always `conflict`.
     pub code: ErrorCode,
@@ -71,6 +79,7 @@ pub struct RefusalDetail<'a> {
     #[serde(with = "texts")]
     pub owned: Vec<TaskId>,
     /// Internal errors, as text for people.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub bugs: Cow<'a, [String]>,
 }
 

@@ -9,8 +9,10 @@ use std::borrow::Cow;
 
 /// Progress of a group, as shown with its join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupProgress {
     /// Number of members; `null` until a client has given it.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub total: Option<u32>,
     /// Members that have ended, as far as the join has received it.
     pub ended: u32,
@@ -27,6 +29,7 @@ impl From<&GroupView> for GroupProgress {
 
 /// Group and number of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupMembership {
     /// Group: the id of its join.
     #[serde(with = "text")]
@@ -45,6 +48,7 @@ impl GroupMembership {
 
 /// One member of a group: answer to `members`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupMember<'a> {
     /// Number within the group, from 1.
     pub number: u32,
@@ -52,15 +56,20 @@ pub struct GroupMember<'a> {
     #[serde(with = "text")]
     pub id: TaskId,
     /// State; `null` if the member was not enqueued.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub state: Option<State>,
     /// Result of the completion that counts; `null` without one.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub result: Option<Cow<'a, str>>,
     /// Encoding of the result.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub result_encoding: Option<Encoding>,
     /// Why the member was cancelled or died.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub reason: Option<Cow<'a, str>>,
     /// Parts that every replica that answered has lost. Left out without a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<LostPart>))]
     pub lost: Option<Vec<LostPart>>,
 }
 

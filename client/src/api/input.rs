@@ -50,6 +50,7 @@ impl From<norn_wire::ids::ParseError> for InputError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct TaskInput {
     /// Queue.
@@ -96,6 +97,7 @@ object_only!(TaskInput, "a task as an object with `queue`");
 
 /// A join, which waits for those of the tasks that have a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct JoinInput {
     /// Number of members, numbered from 1.
@@ -121,6 +123,26 @@ impl Serialize for TasksInput {
 impl<'de> Deserialize<'de> for TasksInput {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TasksVisitor)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl utoipa::PartialSchema for TasksInput {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        use utoipa::openapi::Ref;
+        use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder, Schema};
+        let task = || Ref::from_schema_name(<TaskInput as utoipa::ToSchema>::name());
+        let description = Some("One task to enqueue, or a list of several.");
+        let either = OneOfBuilder::new().item(task()).item(ArrayBuilder::new().items(task()));
+        Schema::OneOf(either.description(description).build()).into()
+    }
+}
+
+#[cfg(feature = "schema")]
+impl utoipa::ToSchema for TasksInput {
+    fn schemas(schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::schema::Schema>)>) {
+        schemas.push((TaskInput::name().into_owned(), <TaskInput as utoipa::PartialSchema>::schema()));
+        TaskInput::schemas(schemas);
     }
 }
 

@@ -9,8 +9,10 @@ use std::borrow::Cow;
 
 /// A change of the cluster, with the cluster after it, or as it would be: answer to the verbs that change a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ChangeReport<'a> {
     /// The verb of the change: `add`, `drain`, `replicas` and so on.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub change: Cow<'a, str>,
     /// How far the change is.
     pub state: ChangeState,
@@ -18,6 +20,7 @@ pub struct ChangeReport<'a> {
     pub already: bool,
     /// Member in question, if there is one.
     #[serde(with = "text_if_any")]
+    #[cfg_attr(feature = "schema", schema(required))]
     pub node: Option<NodeId>,
     /// Number of changes of the cluster so far.
     pub version: u64,
@@ -31,6 +34,7 @@ pub struct ChangeReport<'a> {
 
 /// How far a change is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeState {
     /// Nothing was changed: the answer shows what would be.
@@ -39,10 +43,14 @@ pub enum ChangeState {
     Begun,
     /// It is carried out.
     Done,
+    /// One of a later version.
+    #[serde(other)]
+    Other,
 }
 
 /// Replicas of a member, and those that come and go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberShare<'a> {
     /// Number of the member.
     pub number: u16,
@@ -50,6 +58,7 @@ pub struct MemberShare<'a> {
     #[serde(with = "text")]
     pub node: NodeId,
     /// Name in its certificate.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Cow<'a, str>,
     /// Lifecycle state.
     pub state: MemberState,
@@ -86,6 +95,7 @@ impl<'a> MemberShare<'a> {
 
 /// The cluster with its settings, members and moves: answer to `cluster status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClusterOverview<'a> {
     /// All of `status`, as fields beside these.
     #[serde(flatten)]
@@ -104,6 +114,7 @@ pub struct ClusterOverview<'a> {
 
 /// Metadata group of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MetadataGroup {
     /// Number of changes of the cluster so far.
     pub version: u64,
@@ -117,8 +128,10 @@ pub struct MetadataGroup {
 
 /// Operators' settings of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClusterSettings {
     /// Milliseconds of silence after which the cluster declares a member gone by itself; `null`: never.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub heal_after_ms: Option<u64>,
     /// Partitions that move at once in the whole cluster.
     pub moves_at_once: u32,
@@ -135,6 +148,7 @@ impl From<&Settings> for ClusterSettings {
 
 /// Layout of a cluster, and numbers of partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LayoutTotals {
     /// Version of the layout.
     pub version: u64,
@@ -158,13 +172,16 @@ pub struct LayoutTotals {
 
 /// A member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClusterMember<'a> {
     /// Identity and replicas, as fields beside these.
     #[serde(flatten)]
     pub share: MemberShare<'a>,
     /// Address `HOST:PORT`.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub address: Cow<'a, str>,
     /// Failure domain.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub zone: Cow<'a, str>,
     /// Share of the replicas relative to other members.
     pub weight: u32,
@@ -178,6 +195,7 @@ pub struct ClusterMember<'a> {
 
 /// Partition that is moving.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PartitionMove {
     /// Number of the partition.
     pub partition: PartitionId,
@@ -199,6 +217,7 @@ pub struct PartitionMove {
 
 /// Phase of a partition's move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PartitionPhase {
     /// Its members do not change.
@@ -209,6 +228,9 @@ pub enum PartitionPhase {
     Leaving,
     /// Same, but all of those are down. Their facts arrive if they come back, and are given up in the end.
     Left,
+    /// One of a later version.
+    #[serde(other)]
+    Other,
 }
 
 impl PartitionPhase {
@@ -220,14 +242,17 @@ impl PartitionPhase {
             PartitionPhase::Moving => "moving",
             PartitionPhase::Leaving => "leaving",
             PartitionPhase::Left => "left",
+            PartitionPhase::Other => "other",
         }
     }
 }
 
 /// Unsafe recovery of partitions without a majority: answer to `cluster recover`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RecoveryReport<'a> {
     /// Always `recover`.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub change: Cow<'a, str>,
     /// How far the recovery is: `planned` or `done`.
     pub state: ChangeState,
@@ -237,11 +262,13 @@ pub struct RecoveryReport<'a> {
     /// Partitions that go on without the lost nodes.
     pub partitions: Vec<RecoveredPartition<'a>>,
     /// Partitions without a surviving member.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<PartitionId>))]
     pub beyond: Cow<'a, [PartitionId]>,
 }
 
 /// Partition without a majority, as one of its surviving replicas sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RecoveredPartition<'a> {
     /// Number of the partition; 65534 for the metadata group.
     pub partition: PartitionId,
@@ -259,11 +286,13 @@ pub struct RecoveredPartition<'a> {
     /// Claims that the survivor knows.
     pub claims: u64,
     /// Why it cannot go on without the lost members, if so.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub obstacle: Option<Cow<'a, str>>,
 }
 
 /// What a new machine needs to join: answer to `cluster token`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Invitation<'a> {
     /// The text to join with.
     pub token: String,
@@ -271,5 +300,6 @@ pub struct Invitation<'a> {
     #[serde(with = "text")]
     pub cluster: ClusterId,
     /// Addresses of its members.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub addresses: Cow<'a, [String]>,
 }

@@ -11,55 +11,72 @@ use serde::{Deserialize, Serialize};
 /// Settings of a queue to change, named as in [`QueuePolicy`](super::QueuePolicy). What is left out stays as it is, and `null` removes
 /// a limit or sets the default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct QueuePolicyInput {
     /// Whether no task of the queue is granted. Claims already held go on.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = bool))]
     pub paused: Option<bool>,
     /// Attempts after which a task is dead, 1 to 1,000,000, for tasks without a limit of their own; `null`: no limit.
     #[serde(default, deserialize_with = "number_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u32>))]
     pub attempts: Option<Option<u32>>,
     /// Lease in milliseconds of a claim that names none; `null`: 30 seconds.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub lease_ms: Option<Option<u64>>,
     /// Longest lease in milliseconds, whatever a claim or a renewal asks for; `null`: one hour.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub lease_max_ms: Option<Option<u64>>,
     /// Pause after an attempt that failed or ran out; `null`: no pause.
     #[serde(default, deserialize_with = "setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<BackoffInput>))]
     pub backoff: Option<Option<BackoffInput>>,
     /// How long ended tasks are kept, in milliseconds; `null`: as in the settings of the nodes.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub retention_ms: Option<Option<u64>>,
     /// Order of claims: `priority`, `random`, or `fair`, round robin over keys.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Order))]
     pub order: Option<Order>,
     /// Effect on a task if one that it waits for has failed: `fail`, it dies; `skip`, it goes on; `wait`, it waits.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = FailedDependency))]
     pub failed_dependency: Option<FailedDependency>,
     /// Whose completion ends a task: `any`, that of any worker that ever claimed it; `holder`, only that of the latest holder.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Mode))]
     pub mode: Option<Mode>,
     /// Queue for dead letters; `null`: none.
     #[serde(default, deserialize_with = "setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub dead_letter: Option<Option<String>>,
     /// Most open tasks; `null`: no limit.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub tasks: Option<Option<u64>>,
     /// Most bytes of open tasks; `null`: no limit.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub bytes: Option<Option<u64>>,
     /// Milliseconds in which a ready task gains one level of priority; `null`: priorities stay.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ageing_ms: Option<Option<u64>>,
     /// Most claims in a time: `N/s`, `N/m` or `N/h`; `null`: no limit.
     #[serde(default, deserialize_with = "setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub rate: Option<Option<String>>,
     /// Most tasks held at once; `null`: no limit.
     #[serde(default, deserialize_with = "number_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u32>))]
     pub concurrency: Option<Option<u32>>,
     /// Most tasks with the same key held at once, 1 to 1,000; `null`: no limit.
     #[serde(default, deserialize_with = "number_setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u32>))]
     pub key_concurrency: Option<Option<u32>>,
 }
 
@@ -67,6 +84,7 @@ object_only!(QueuePolicyInput, "an object with settings of a queue");
 
 /// Pause after an attempt that failed or ran out: it doubles from the first up to a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct BackoffInput {
     /// Pause after the first attempt, in milliseconds.

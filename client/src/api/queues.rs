@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Number of tasks: answer to `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Count {
     /// Number of tasks.
     pub count: u64,
@@ -14,6 +15,7 @@ pub struct Count {
 
 /// Numbers of tasks by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StateCounts {
     /// Delayed, or waiting for other tasks.
     pub waiting: u64,
@@ -39,6 +41,7 @@ impl From<&[u64; 6]> for StateCounts {
 
 /// A queue: answer to `queues`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Queue {
     /// Queue.
     pub queue: QueueName,
@@ -55,20 +58,26 @@ impl From<&QueueCounts> for Queue {
 
 /// Settings of a queue: answer to `queue set` and `queue show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct QueuePolicy {
     /// Queue.
     pub queue: QueueName,
     /// Whether no task of the queue is granted. Claims already held go on.
     pub paused: bool,
     /// Attempts after which a task is dead, for tasks without a limit of their own; `null`: no limit.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub attempts: Option<u32>,
     /// Lease in milliseconds of a claim that names none; `null`: 30 seconds.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub lease_ms: Option<u64>,
     /// Longest lease in milliseconds, whatever a claim or a renewal asks for; `null`: one hour.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub lease_max_ms: Option<u64>,
     /// Pause after an attempt that failed or ran out; `null`: no pause.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub backoff: Option<Backoff>,
     /// How long ended tasks are kept, in milliseconds; `null`: as in the settings of the nodes.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub retention_ms: Option<u64>,
     /// Order of claims: `priority`, `random`, or `fair`, round robin over keys.
     pub order: Order,
@@ -77,18 +86,25 @@ pub struct QueuePolicy {
     /// Whose completion ends a task: `any`, that of any worker that ever claimed it; `holder`, only that of the latest holder.
     pub mode: Mode,
     /// Queue for dead letters; `null`: none.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub dead_letter: Option<QueueName>,
     /// Most open tasks; `null`: no limit.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub tasks: Option<u64>,
     /// Most bytes of open tasks; `null`: no limit.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub bytes: Option<u64>,
     /// Milliseconds in which a ready task gains one level of priority; `null`: priorities stay.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub ageing_ms: Option<u64>,
     /// Most claims in a time: `N/s`, `N/m` or `N/h`; `null`: no limit.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub rate: Option<String>,
     /// Most tasks held at once; `null`: no limit.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub concurrency: Option<u32>,
     /// Most tasks with the same key held at once; `null`: no limit.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub key_concurrency: Option<u32>,
 }
 

@@ -14,6 +14,7 @@ const ZONE: &str = "UTC";
 /// A schedule: tasks that the cluster enqueues by itself, repeatedly by `cron`, or once at a time. Its fields are named as those of a
 /// [`Schedule`](super::Schedule).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ScheduleInput {
     /// Cron expression, to fire repeatedly: minute, hour, day of the month, month, day of the week; optionally seconds in front.

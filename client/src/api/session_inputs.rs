@@ -15,6 +15,7 @@ const OPEN_MS: u64 = 5_000;
 
 /// A session to open: one heartbeat for all claims of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct SessionOpenInput {
     /// Milliseconds after which the session ends without a renewal; 10 seconds if left out.
@@ -66,6 +67,7 @@ impl SessionOpenInput {
 
 /// A session to renew or to end. Read the task before, and check that it is a session: otherwise an end would complete another task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct SessionInput {
     /// Session.

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 /// Number of members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NodeTotals {
     /// Members.
     pub total: u32,
@@ -18,6 +19,7 @@ pub struct NodeTotals {
 
 /// Number of partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PartitionTotals {
     /// Partitions.
     pub total: u32,
@@ -27,11 +29,13 @@ pub struct PartitionTotals {
 
 /// Summary of a node and its cluster: answer to `status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Status<'a> {
     /// Cluster.
     #[serde(with = "text")]
     pub cluster: ClusterId,
     /// Name of the cluster, for people.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Cow<'a, str>,
     /// The node that answers.
     #[serde(with = "text")]
@@ -46,9 +50,11 @@ pub struct Status<'a> {
     pub counts: StateCounts,
     /// Partitions whose tasks are missing in `counts`, because no majority of their replicas could be read. Left out if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = u32))]
     pub uncounted: Option<u32>,
     /// Counters of the node, by name.
     #[serde(with = "pairs")]
+    #[cfg_attr(feature = "schema", schema(value_type = BTreeMap<String, u64>))]
     pub counters: Cow<'a, [(String, u64)]>,
 }
 
@@ -70,19 +76,24 @@ impl<'a> From<&'a response::Status> for Status<'a> {
 
 /// Counters of one member, or why it does not report them: answer to `nodes status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NodeCounters<'a> {
     /// Name in its certificate.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Cow<'a, str>,
     /// Address `HOST:PORT`.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub address: Cow<'a, str>,
     /// Node.
     #[serde(with = "text")]
     pub node: NodeId,
     /// Counters by name. Left out without an answer.
     #[serde(default, with = "pairs_if_any", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = BTreeMap<String, u64>))]
     pub counters: Option<Cow<'a, [(String, u64)]>>,
     /// Why there is no answer. Left out with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub error: Option<Cow<'a, str>>,
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 /// A cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct CancelInput {
     /// Reason, for people to read; `cancelled` if left out.
@@ -38,6 +39,7 @@ impl CancelInput {
 
 /// The end of a group: how many members it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct GroupCloseInput {
     /// Number of members, numbered from 1. It cannot be changed later.
@@ -58,6 +60,7 @@ impl GroupCloseInput {
 
 /// Ended tasks to forget before their retention is over: some by their ids, or all of a queue that match.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct PurgeInput {
     /// Tasks; each is tried, even if others fail.
@@ -167,6 +170,7 @@ impl TryFrom<PurgeInput> for Purge {
 
 /// Dead tasks to enqueue again: some by their ids, all of a queue that match, or all letters of a queue of dead letters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct RedriveInput {
     /// Dead tasks; each is tried, even if others fail.

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 
 /// A task: answer to `get`, `wait` and `list`. A list leaves the updates out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Task<'a> {
     /// Task.
     #[serde(with = "text")]
@@ -21,6 +22,7 @@ pub struct Task<'a> {
     /// Priority. Higher is claimed first.
     pub priority: i32,
     /// Payload.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub data: Cow<'a, str>,
     /// Encoding of the payload.
     pub data_encoding: Encoding,
@@ -31,10 +33,13 @@ pub struct Task<'a> {
     /// Visible log entries of all claims, ordered by token and sequence.
     pub updates: Vec<LogEntry<'a>>,
     /// Result of the completion that counts; `null` without one.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub result: Option<Cow<'a, str>>,
     /// Encoding of the result.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub result_encoding: Option<Encoding>,
     /// Why the task was cancelled or died.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub reason: Option<Cow<'a, str>>,
     /// Whether the task was cancelled or given up for the reason, and is done nevertheless.
     pub overruled: bool,
@@ -52,12 +57,14 @@ pub struct Task<'a> {
     pub redriven: Vec<TaskId>,
     /// Headers: each name once, with its first value.
     #[serde(with = "pairs")]
+    #[cfg_attr(feature = "schema", schema(value_type = BTreeMap<String, String>))]
     pub headers: Cow<'a, [(String, String)]>,
     /// Earliest time of the first claim, in milliseconds since the Unix epoch; 0: at once.
     pub not_before_ms: u64,
     /// After this many claims that failed or ran out, the task is dead; 0: no limit of its own.
     pub max_attempts: u32,
     /// Key: a queue grants tasks with the same key one at a time, unless it is set otherwise.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub key: Option<Cow<'a, str>>,
     /// Dependencies, as enqueued.
     #[serde(with = "texts")]
@@ -66,20 +73,26 @@ pub struct Task<'a> {
     #[serde(with = "texts")]
     pub waits_for: Vec<TaskId>,
     /// Group of which the task is a member, if any.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub member_of: Option<GroupMembership>,
     /// For a join: progress of its group.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub group: Option<GroupProgress>,
     /// Version of the task, for the precondition of a transaction: 16 hexadecimal digits.
     #[serde(with = "text_if_any")]
+    #[cfg_attr(feature = "schema", schema(required))]
     pub version: Option<TaskVersion>,
     /// When it was enqueued, in milliseconds since the Unix epoch: the time in its id.
     pub enqueued_ms: u64,
     /// When it ended, in milliseconds since the Unix epoch.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub ended_ms: Option<u64>,
     /// Earliest time of the next claim, if in the future, in milliseconds since the Unix epoch.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub next_attempt_ms: Option<u64>,
     /// Parts that every replica that answered has lost: they are empty or absent in the other fields. Left out without a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<LostPart>))]
     pub lost: Option<Vec<LostPart>>,
 }
 
@@ -125,6 +138,7 @@ impl<'a> From<&'a TaskView> for Task<'a> {
 
 /// Part of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LostPart {
     /// Payload, headers and key.
@@ -135,6 +149,9 @@ pub enum LostPart {
     Rejected,
     /// Log entries.
     Log,
+    /// One of a later version.
+    #[serde(other)]
+    Other,
 }
 
 impl LostPart {
@@ -153,34 +170,45 @@ impl LostPart {
 
 /// One claim of a task, past or present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskClaim<'a> {
     /// Token of the claim.
     #[serde(with = "text")]
     pub token: Token,
     /// When it was granted, in milliseconds since the Unix epoch; `null` if its completion arrived first.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub start_ms: Option<u64>,
     /// When its lease ends or ended, in milliseconds since the Unix epoch; `null` if not known.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub end_ms: Option<u64>,
     /// When it was completed, in milliseconds since the Unix epoch.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub completed_ms: Option<u64>,
     /// Name of the worker.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub worker: Cow<'a, str>,
     /// A completion that does not count.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub rejected: Option<UncountedResult<'a>>,
     /// A valid completion that lost against another one.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub superseded: Option<UncountedResult<'a>>,
     /// Whether the lease holds now; otherwise `end_ms` is when it would have ended by itself.
     pub running: bool,
     /// How it ended: `done`, `failed`, `expired`, `released`, `superseded`, `given_up`, or `other` for an outcome of a later version.
     /// `null` for a claim that holds, and for one whose end was not recorded.
     #[serde(with = "outcome")]
+    #[cfg_attr(feature = "schema", schema(required))]
     pub outcome: Option<ClaimOutcome>,
     /// Why it ended.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub reason: Option<Cow<'a, str>>,
     /// When it ended, in milliseconds since the Unix epoch.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub ended_ms: Option<u64>,
     /// Session with which the claim ends while it holds.
     #[serde(with = "text_if_any")]
+    #[cfg_attr(feature = "schema", schema(required))]
     pub session: Option<TaskId>,
 }
 
@@ -207,10 +235,13 @@ impl<'a> TaskClaim<'a> {
 
 /// Result of a completion that does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UncountedResult<'a> {
     /// The result; `null` if it had none.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub result: Option<Cow<'a, str>>,
     /// Encoding of the result.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub result_encoding: Option<Encoding>,
 }
 
@@ -223,6 +254,7 @@ impl<'a> From<&'a Rejected> for UncountedResult<'a> {
 
 /// One entry of a claim's log: answer to `log`, and part of tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LogEntry<'a> {
     /// Token of the claim.
     #[serde(with = "text")]
@@ -230,6 +262,7 @@ pub struct LogEntry<'a> {
     /// Number within the claim, from 0.
     pub sequence: u32,
     /// The entry.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub data: Cow<'a, str>,
     /// Encoding of the entry.
     pub data_encoding: Encoding,

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct TransactionInput {
     /// New tasks.
@@ -46,6 +47,7 @@ object_only!(TransactionInput, "an object with lists `adds`, `changes`, `deletes
 
 /// A task that must be open, and its precondition: a version or a token, or neither.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct DependInput {
     /// Task.
@@ -62,6 +64,7 @@ object_only!(DependInput, "an object with `id`, and `version` or `token`");
 
 /// A task to end: done if its holder's token is given, else cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct DeleteInput {
     /// Task.
@@ -84,6 +87,7 @@ object_only!(DeleteInput, "an object with `id`, and `version` or `token`");
 
 /// A task to edit. Fields that are left out stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ChangeInput {
     /// Task.
@@ -207,6 +211,7 @@ impl TryFrom<TransactionInput> for TransactionDraft {
 
 /// A transaction that was done: answer to `transact`. One that was not is a [`RefusalReport`](super::RefusalReport).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TransactionAck {
     /// New tasks, in order.
     pub added: Vec<TaskStamp>,
@@ -226,6 +231,7 @@ impl TransactionAck {
 
 /// A task and its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskStamp {
     /// Task.
     #[serde(with = "text")]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// An acknowledged write: answer to `enqueue`, `update` and `complete`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WriteAck {
     /// Task.
     #[serde(with = "text")]
@@ -26,6 +27,7 @@ impl From<&Acked> for WriteAck {
 
 /// A unique task: answer to `enqueue --unique`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UniqueAck {
     /// The task that exists now.
     #[serde(flatten)]
@@ -44,6 +46,7 @@ impl UniqueAck {
 
 /// An enqueued member or join of a group: answer to `enqueue --group`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberAck {
     /// The task.
     #[serde(flatten)]
@@ -63,17 +66,22 @@ impl MemberAck {
 
 /// A cancelled task: answer to `cancel`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CancelAck {
     /// Task.
     #[serde(with = "text")]
     pub id: TaskId,
     /// Nodes that had the cancellation on disk; `null` if the task had ended before and nothing was sent.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub acks: Option<u32>,
     /// Replicas of the task; `null` if nothing was sent.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub replicas: Option<u32>,
     /// Durability that was reached; `null` if nothing was sent.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub guarantee: Option<Guarantee>,
     /// State in which the task has ended; `null` if that could not be read.
+    #[cfg_attr(feature = "schema", schema(required))]
     pub state: Option<State>,
 }
 

@@ -19,6 +19,7 @@ pub const WHY_TASKS_MAX: usize = 1_000;
 
 /// Why a task is in its present state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = WhyCause))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cause {

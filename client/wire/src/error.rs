@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Error code, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
     /// The request is not well formed or breaks a limit. Nothing was changed.
@@ -45,6 +46,7 @@ pub enum ErrorCode {
 
 /// Whether repeating the same call can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Retry {
     /// At once, at this or another node.
@@ -57,6 +59,7 @@ pub enum Retry {
 
 /// Cause of an error, where it calls for another reaction than the code alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ErrorCause))]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The node has no cluster: an operator must found one, or add the node to one.

@@ -308,6 +308,7 @@ random_id! {
 
 /// A partition of the id space: the upper bits of the routing tag.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PartitionId(pub u16);
 
 impl PartitionId {

@@ -18,6 +18,8 @@ pub mod random;
 pub mod request;
 pub mod response;
 pub mod schedule;
+#[cfg(feature = "schema")]
+mod schema;
 pub mod transaction;
 pub mod validate;
 pub mod version;

@@ -241,6 +241,7 @@ impl FromStr for Rate {
 
 /// Whose completion ends a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// The completion of any worker that ever claimed it. Any node accepts it, whatever else is down.
@@ -265,6 +266,7 @@ impl Mode {
 
 /// Order in which tasks of a queue are claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Highest priority first, and among equals the oldest.
@@ -319,6 +321,7 @@ impl KeyConcurrency {
 
 /// Exponential back-off: the pause doubles after each attempt up to a bound, with jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Backoff {
     /// Pause after the first attempt, in milliseconds.
     pub first_ms: u64,
@@ -347,6 +350,7 @@ impl Backoff {
 
 /// Effect on a task whose dependency failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailedDependency {
     /// The task dies.

@@ -18,6 +18,7 @@ use std::str::FromStr;
 
 /// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Delayed, or waiting for other tasks.
@@ -70,6 +71,7 @@ impl FromStr for State {
 
 /// Durability of an acknowledged write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Guarantee {
     /// On the disks of a majority of the cohort.

@@ -30,6 +30,7 @@ pub enum When {
 
 /// Policy for times that passed while no node could fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CatchUp {
     /// Skip them, once they are older than a grace of ten seconds.
