@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Replicas that must have a write on disk before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Acks {
     /// Any one: survives a crash, not the loss of a disk.

@@ -7,6 +7,8 @@ use axum::response::{IntoResponse, Response};
 use norn_wire::{Error, ErrorCode, Retry, TaskId};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use utoipa::openapi::{self, RefOr};
 
 /// Pause that is advised where a repeat helps and no better time is known.
 const RETRY_AFTER_S: u64 = 1;
@@ -44,6 +46,21 @@ pub struct Problem {
     /// Id of the request, as in the node's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
+}
+
+/// Any refusal or failure, in the description of an operation.
+#[derive(Debug)]
+pub struct Problems;
+
+impl utoipa::IntoResponses for Problems {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        let schema = openapi::Ref::from_schema_name("Problem");
+        let content = openapi::ContentBuilder::new().schema(Some(schema)).build();
+        let response = openapi::ResponseBuilder::new()
+            .description("Refused or failed; `code` says what happened, and `retry` whether to try again.")
+            .content("application/problem+json", content);
+        BTreeMap::from([("default".to_owned(), RefOr::T(response.build()))])
+    }
 }
 
 /// The code of an answer, for those who count answers.

@@ -30,9 +30,10 @@ pub fn current_id() -> Option<String> {
 
 /// The routes of all doors.
 pub fn router(state: &Arc<State>) -> Router {
+    let (operations, _document) = api::router().split_for_parts();
     Router::new()
         .merge(health::router())
-        .merge(api::router())
+        .merge(operations)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(state), admit))

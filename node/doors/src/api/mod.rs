@@ -1,12 +1,26 @@
 //! `/v1`: the verbs of the command line over HTTP, with the same names and the same JSON.
+//!
+//! Names of queues, groups and schedules may hold `/`, so they stand in queries and bodies, never in paths: proxies break `%2F`.
 
 mod tasks;
 
 use crate::state::State;
-use axum::Router;
 use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
 
-/// The routes.
-pub fn router() -> Router<Arc<State>> {
-    Router::new().nest("/v1", tasks::router())
+/// What the document says beside the operations.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Norn", description = "Tasks of a Norn cluster: enqueue, claim, complete, and what is around them."),
+    tags(
+        (name = "tasks", description = "Tasks: enqueue, read, list, cancel."),
+        (name = "claims", description = "Work on tasks under a lease."),
+    )
+)]
+struct About;
+
+/// The operations, each with its description.
+pub fn router() -> OpenApiRouter<Arc<State>> {
+    OpenApiRouter::with_openapi(About::openapi()).merge(tasks::router())
 }

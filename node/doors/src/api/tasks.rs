@@ -3,32 +3,44 @@
 use crate::answer::{Json, status_of_ack};
 use crate::body::{JsonBody, Query};
 use crate::caller::{Short, TaskAt};
-use crate::problem::Problem;
+use crate::problem::{Problem, Problems};
 use crate::state::State;
-use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use norn_client::api;
 use norn_client::session::Draft;
 use norn_wire::Acks;
 use serde::Deserialize;
 use std::sync::Arc;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-pub(super) fn router() -> Router<Arc<State>> {
-    Router::new().route("/tasks", axum::routing::post(enqueue)).route("/tasks/{id}", get(read))
+pub(super) fn router() -> OpenApiRouter<Arc<State>> {
+    OpenApiRouter::new().routes(routes!(enqueue)).routes(routes!(read))
 }
 
 /// Durability of a write.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Durability {
-    /// `one`, `quorum` or `all`; `quorum` if left out.
+    /// Replicas that must have the write on disk before it is answered: any `one`, a `quorum`, or `all`.
     #[serde(default)]
-    acks: Acks,
+    #[param(inline, required = false)]
+    pub acks: Acks,
 }
 
 /// Enqueues one task.
+#[utoipa::path(
+    post, path = "/v1/tasks", operation_id = "enqueue", tag = "tasks", params(Durability),
+    request_body = api::TaskInput,
+    responses(
+        (status = 201, body = api::WriteAck, description = "A majority of the task's replicas has it on disk."),
+        (status = 202, body = api::WriteAck, description = "Fewer replicas have it on disk, as asked for."),
+        Problems,
+    )
+)]
 async fn enqueue(
     client: Short,
     Query(durability): Query<Durability>,
@@ -42,6 +54,10 @@ async fn enqueue(
 }
 
 /// Reads a task.
+#[utoipa::path(
+    get, path = "/v1/tasks/{id}", operation_id = "get_task", tag = "tasks", params(("id" = String, Path)),
+    responses((status = 200, body = api::Task, description = "The task."), Problems)
+)]
 async fn read(client: Short, TaskAt(id): TaskAt) -> Result<Response, Problem> {
     let task = client.get(id).await?;
     Ok((StatusCode::OK, Json(&api::Task::from(&task))).into_response())
