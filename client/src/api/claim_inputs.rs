@@ -1,6 +1,6 @@
 //! What workers ask: claims, and what becomes of them.
 
-use super::fields::{claimed_max, milliseconds, object_only, updates};
+use super::fields::{claimed_max, milliseconds, name_if_any, object_only, updates};
 use super::input::{decoded, each, parsed, parsed_if_any};
 use super::{DependInput, Encoding, InputError, TasksInput};
 use crate::client::ClaimOptions;
@@ -149,7 +149,7 @@ pub struct CompleteInput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// Encoding of the result; `utf8` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "name_if_any", skip_serializing_if = "Option::is_none")]
     pub result_encoding: Option<Encoding>,
     /// Tasks to enqueue with the completion, a list or a single one: either all of them are enqueued, or the completion is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +200,7 @@ pub struct CompletionInput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// Encoding of the result; `utf8` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "name_if_any", skip_serializing_if = "Option::is_none")]
     pub result_encoding: Option<Encoding>,
     /// Tasks to enqueue with the completion, a list or a single one: either all of them are enqueued, or the completion is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -288,7 +288,7 @@ pub struct UpdateInput {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub data: String,
     /// Encoding of the content; `utf8` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "name_if_any", skip_serializing_if = "Option::is_none")]
     pub data_encoding: Option<Encoding>,
 }
 

@@ -96,7 +96,8 @@ pub struct Lease {
     pub lease_expires_ms: u64,
 }
 
-/// Schema of a [`Lease`] whose fields may be left out, as schemas have no flattened options.
+// Schemas have no flattened options: this one has the fields of `Lease`, which may be left out.
+/// Lease of a claim that holds.
 #[cfg(feature = "schema")]
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "only its schema is used")]

@@ -20,9 +20,7 @@ const WEIGHT_DEFAULT: u32 = 1;
 /// Fewest characters of an id that stand for it.
 const PREFIX_CHARACTERS_MIN: usize = 4;
 
-/// A change of the cluster.
-///
-/// Settings of queues are changed by a [`QueuePolicyInput`](super::QueuePolicyInput).
+/// A change of the cluster. Settings of queues are changed by a `QueuePolicyInput`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
@@ -218,7 +216,7 @@ pub struct AddressInput {
 
 object_only!(AddressInput, "an object with `node` and `address`");
 
-/// Settings of the cluster to change, named as in [`ClusterSettings`](super::ClusterSettings). What is left out stays as it is.
+/// Settings of the cluster to change, named as in `ClusterSettings`. What is left out stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]

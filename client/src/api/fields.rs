@@ -4,10 +4,11 @@ use crate::client::walk::LOOKED_MAX;
 use norn_wire::limits::{
     CLAIM_TASKS_MAX, GROUP_MEMBERS_MAX, MOVES_MAX, NODES_OF_PARTITION_MAX, PARTITIONS_MAX, UPDATES_MAX, WEIGHT_MAX,
 };
-use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
+use serde::de::{Error as _, IntoDeserializer, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Reads a type from objects only, with a description of their fields for errors about something else. The type derives both directions
 /// with `#[serde(remote = "Self")]`.
@@ -147,6 +148,44 @@ pub fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Erro
 /// Reads the number of a partition. The cluster checks whether the partition exists.
 pub fn partition<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
     needed(deserializer, 0, i64::from(PARTITIONS_MAX) - 1)
+}
+
+/// Value that is written as its name. Anything but a text is refused in words, not as bad syntax.
+struct Name<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Name<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
+            type Value = Name<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a name as a text")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Name<T>, E> {
+                T::deserialize(name.into_deserializer()).map(Name)
+            }
+        }
+        deserializer.deserialize_any(Names(PhantomData))
+    }
+}
+
+/// Reads a value by its name, absent if left out or `null`.
+pub fn name_if_any<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let name: Option<Name<T>> = Option::deserialize(deserializer)?;
+    Ok(name.map(|name| name.0))
+}
+
+/// Reads a value by its name, which may be left out, but is not `null`.
+pub fn given_name<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Name::deserialize(deserializer).map(|name| Some(name.0))
+}
+
+/// Reads values by their names.
+pub fn names<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let names: Vec<Name<T>> = Vec::deserialize(deserializer)?;
+    Ok(names.into_iter().map(|name| name.0).collect())
 }
 
 /// Reads a value that may be left out, but is not `null`.

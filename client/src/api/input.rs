@@ -3,7 +3,7 @@
 //! Inputs are objects with named fields. An unknown field is refused, and so is a list of values in the order of the fields: it does not
 //! show what they mean.
 
-use super::fields::{attempts, headers, member, object_only, priority, total};
+use super::fields::{attempts, headers, member, name_if_any, object_only, priority, total};
 use super::{Encoding, duration_ms, instant_ms};
 use crate::session::Draft;
 use norn_wire::group::{Join, MemberOf};
@@ -38,17 +38,7 @@ impl From<norn_wire::ids::ParseError> for InputError {
     }
 }
 
-/// A task to enqueue. Its fields are named as those of a [`Task`](super::Task), so that what was read can be enqueued again.
-///
-/// ```
-/// use norn_client::api::TaskInput;
-/// use norn_client::session::Draft;
-/// let input: TaskInput = serde_json::from_str(r#"{"queue": "mail", "data": "hello", "delay": "10s"}"#)?;
-/// let draft = Draft::try_from(input)?;
-/// assert_eq!((draft.spec.payload, draft.delay_ms), (b"hello".to_vec(), 10_000));
-/// assert!(serde_json::from_str::<TaskInput>(r#"{"queue": "mail", "dely": "10s"}"#).is_err());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// A task to enqueue. Its fields are named as those of a `Task`, so that what was read can be enqueued again.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
@@ -59,7 +49,7 @@ pub struct TaskInput {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub data: String,
     /// Encoding of the payload; `utf8` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "name_if_any", skip_serializing_if = "Option::is_none")]
     pub data_encoding: Option<Encoding>,
     /// Priority; 0 if left out. Higher is claimed first.
     #[serde(default, deserialize_with = "priority", skip_serializing_if = "Option::is_none")]
@@ -204,6 +194,15 @@ fn wrong_number(drafts: &[Draft]) -> Option<(usize, String)> {
     None
 }
 
+/// ```
+/// use norn_client::api::TaskInput;
+/// use norn_client::session::Draft;
+/// let input: TaskInput = serde_json::from_str(r#"{"queue": "mail", "data": "hello", "delay": "10s"}"#)?;
+/// let draft = Draft::try_from(input)?;
+/// assert_eq!((draft.spec.payload, draft.delay_ms), (b"hello".to_vec(), 10_000));
+/// assert!(serde_json::from_str::<TaskInput>(r#"{"queue": "mail", "dely": "10s"}"#).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 impl TryFrom<TaskInput> for Draft {
     type Error = InputError;
 

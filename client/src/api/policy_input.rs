@@ -1,14 +1,16 @@
 //! Changes of a queue's settings.
 
 use super::InputError;
-use super::fields::{given, large_setting, milliseconds, number_setting, object_only, pause_ms, percent, setting};
+use super::fields::{
+    given, given_name, large_setting, milliseconds, number_setting, object_only, pause_ms, percent, setting,
+};
 use norn_wire::membership::{
     Backoff, ClusterChange, FailedDependency, KeyConcurrency, Mode, Order, QueueSetting, Rate,
 };
 use norn_wire::{QueueName, Request};
 use serde::{Deserialize, Serialize};
 
-/// Settings of a queue to change, named as in [`QueuePolicy`](super::QueuePolicy). What is left out stays as it is, and `null` removes
+/// Settings of a queue to change, named as in `QueuePolicy`. What is left out stays as it is, and `null` removes
 /// a limit or sets the default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -39,15 +41,15 @@ pub struct QueuePolicyInput {
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub retention_ms: Option<Option<u64>>,
     /// Order of claims: `priority`, `random`, or `fair`, round robin over keys.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given_name", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Order))]
     pub order: Option<Order>,
     /// Effect on a task if one that it waits for has failed: `fail`, it dies; `skip`, it goes on; `wait`, it waits.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given_name", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = FailedDependency))]
     pub failed_dependency: Option<FailedDependency>,
     /// Whose completion ends a task: `any`, that of any worker that ever claimed it; `holder`, only that of the latest holder.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given_name", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Mode))]
     pub mode: Option<Mode>,
     /// Queue for dead letters; `null`: none.

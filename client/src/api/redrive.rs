@@ -28,7 +28,7 @@ pub struct ExistingCopy {
     /// The copy.
     #[serde(with = "text")]
     pub id: TaskId,
-    /// Always true. A new copy is a [`WriteAck`], without this field.
+    /// Always true. A new copy is a `WriteAck`, without this field.
     pub existing: bool,
     /// Queue of the copy; `null` if it has ended and is forgotten.
     #[cfg_attr(feature = "schema", schema(required))]

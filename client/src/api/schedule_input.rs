@@ -1,6 +1,6 @@
 //! Schedules to set.
 
-use super::fields::{attempts, milliseconds, object_only, priority};
+use super::fields::{attempts, milliseconds, name_if_any, object_only, priority};
 use super::input::decoded;
 use super::{Encoding, InputError, instant_ms};
 use norn_wire::QueueName;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 const ZONE: &str = "UTC";
 
 /// A schedule: tasks that the cluster enqueues by itself, repeatedly by `cron`, or once at a time. Its fields are named as those of a
-/// [`Schedule`](super::Schedule).
+/// `Schedule`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
@@ -35,7 +35,7 @@ pub struct ScheduleInput {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub data: String,
     /// Encoding of the payload; `utf8` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "name_if_any", skip_serializing_if = "Option::is_none")]
     pub data_encoding: Option<Encoding>,
     /// Priority of each task; 0 if left out. Higher is claimed first.
     #[serde(default, deserialize_with = "priority", skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct ScheduleInput {
     pub attempts: Option<u32>,
     /// Policy for times at which the cluster could not fire: `skip`, `last`, one task for the last of them, or `all`, one for each, up
     /// to the latest hundred; `last` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "name_if_any", skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<CatchUp>,
 }
 

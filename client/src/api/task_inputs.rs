@@ -1,7 +1,7 @@
 //! What operators ask of tasks: cancel, purge, redrive, close a group.
 
 use super::InputError;
-use super::fields::{confirmed, headers, limit, milliseconds, object_only, total};
+use super::fields::{confirmed, headers, limit, milliseconds, names, object_only, total};
 use super::input::parsed_if_any;
 use crate::client::{LetterOptions, ListOptions, RedriveOptions};
 use norn_wire::limits::LIST_PAGE_MAX;
@@ -70,7 +70,7 @@ pub struct PurgeInput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Of the queue, only tasks in these states: `done`, `dead` or `cancelled`; all of them if left out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "names", skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<State>,
     /// Of the queue, only tasks with this key.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,10 @@
 //! The JSON of each type, as programs know it.
 
+#[macro_use]
+mod inputs;
 mod samples;
+#[cfg(feature = "schema")]
+mod schemas;
 
 use super::*;
 use crate::session::{Draft, TransactionDraft};

@@ -1,6 +1,6 @@
 //! Transactions: what programs write, and what was done.
 
-use super::fields::{attempts, headers, object_only, priority};
+use super::fields::{attempts, headers, name_if_any, object_only, priority};
 use super::form::text;
 use super::input::{decoded, each};
 use super::{Encoding, InputError, TaskInput, duration_ms, instant_ms};
@@ -11,14 +11,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// A transaction: several tasks added, changed and ended together, or nothing. Its lists are named as in taskstore.
-///
-/// ```
-/// use norn_client::api::TransactionInput;
-/// use norn_client::session::TransactionDraft;
-/// let input: TransactionInput = serde_json::from_str(r#"{"adds": [{"queue": "mail", "data": "hello"}]}"#)?;
-/// assert_eq!(TransactionDraft::try_from(input)?.adds.len(), 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, remote = "Self")]
@@ -79,7 +71,7 @@ pub struct DeleteInput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// Encoding of the result; `utf8` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "name_if_any", skip_serializing_if = "Option::is_none")]
     pub result_encoding: Option<Encoding>,
 }
 
@@ -102,7 +94,7 @@ pub struct ChangeInput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// Encoding of the payload; `utf8` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "name_if_any", skip_serializing_if = "Option::is_none")]
     pub data_encoding: Option<Encoding>,
     /// New headers, replacing all.
     #[serde(default, deserialize_with = "headers_if_any", skip_serializing_if = "Option::is_none")]
@@ -190,6 +182,13 @@ impl TryFrom<DependInput> for Depend {
     }
 }
 
+/// ```
+/// use norn_client::api::TransactionInput;
+/// use norn_client::session::TransactionDraft;
+/// let input: TransactionInput = serde_json::from_str(r#"{"adds": [{"queue": "mail", "data": "hello"}]}"#)?;
+/// assert_eq!(TransactionDraft::try_from(input)?.adds.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 impl TryFrom<TransactionInput> for TransactionDraft {
     type Error = InputError;
 
@@ -209,7 +208,7 @@ impl TryFrom<TransactionInput> for TransactionDraft {
     }
 }
 
-/// A transaction that was done: answer to `transact`. One that was not is a [`RefusalReport`](super::RefusalReport).
+/// A transaction that was done: answer to `transact`. One that was not is a `RefusalReport`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TransactionAck {

@@ -4,6 +4,7 @@ mod bounds;
 mod examples;
 mod failures;
 mod groups;
+mod inputs;
 pub(crate) mod interrupted;
 mod library;
 mod naming;
