@@ -3,6 +3,7 @@
 //! - [`wire`]: the public types, frames and limits that clients and nodes share (crate `norn-wire`).
 //! - [`session`]: the client without IO: retries, failover, deadlines, id generation. The simulator runs it too.
 //! - `api` (feature `net`): the JSON forms of inputs and answers, as the command line reads and prints them.
+//!   Feature `schema` adds their schemas, for OpenAPI.
 //! - `tls`, `dial`, `connection` (feature `net`): certificates, addresses and sockets; drives a session over QUIC.
 //! - `local` (feature `net`): the way to a node of the same process.
 //! - `client` (feature `net`): the typed async API that an application uses.

@@ -9,7 +9,12 @@
 //!   documentation says so.
 //! - Names that end in `_ms` are milliseconds: lengths, or times since the Unix epoch.
 //! - Bytes come as two fields: `data` or `result` with the text, and `data_encoding` or `result_encoding` with its [`Encoding`].
-//! - Answers are read leniently, so that later versions may add fields. Inputs are read strictly: an unknown field is refused.
+//! - Answers are read leniently, so that later versions may add fields, and kinds of some values, which are read as `other`. Inputs
+//!   are read strictly: an unknown field is refused.
+//! - An input becomes what the client library or the wire takes by a pure conversion: `TryFrom`, or a method where more is to be known,
+//!   such as the claim. It has the defaults of the command of the same name. Limits that a session checks are left to it.
+//! - With feature `schema`, each type has a schema (`utoipa::ToSchema`). A field is required where it is always printed, or must be
+//!   given.
 //!
 //! ```
 //! use norn_client::api;
