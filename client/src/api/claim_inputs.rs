@@ -72,7 +72,7 @@ impl TryFrom<ClaimInput> for ClaimOptions {
 impl TryFrom<ClaimInput> for Claim {
     type Error = InputError;
 
-    /// A single call, which waits as long as a node lets it. Whoever is to wait longer calls again for what is left of `wait_ms`.
+    /// A single call, which waits as long as a node lets it. A caller that is to wait longer calls again for what is left of `wait_ms`.
     fn try_from(input: ClaimInput) -> Result<Claim, InputError> {
         let (lease_ms, wait_ms) = (input.lease_ms, input.wait_ms.unwrap_or(0));
         let ClaimOptions { queues, max, worker, session, depends, .. } = input.try_into()?;
