@@ -82,7 +82,13 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
 
 async fn foreground(cluster: &Cluster, options: &Options) -> Result<Outcome> {
     let duration = Duration::from_secs_f64(options.seconds);
-    let plan = Plan { clients: options.clients, batch: 1, payload_bytes: options.payload, duration };
+    let plan = Plan {
+        clients: options.clients,
+        way: crate::worker::Way::Quic,
+        batch: 1,
+        payload_bytes: options.payload,
+        duration,
+    };
     load::run(cluster, &QueueName::new("foreground")?, &plan).await
 }
 

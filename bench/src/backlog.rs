@@ -82,6 +82,7 @@ impl Kind {
 pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     let plan = Plan {
         clients: options.clients,
+        way: crate::worker::Way::Quic,
         batch: 1,
         payload_bytes: options.payload,
         duration: Duration::from_secs_f64(options.seconds),

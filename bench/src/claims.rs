@@ -85,6 +85,7 @@ impl Turns {
 pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     let plan = Plan {
         clients: options.clients,
+        way: crate::worker::Way::Quic,
         batch: 1,
         payload_bytes: options.payload,
         duration: Duration::from_secs_f64(options.seconds),

@@ -4,7 +4,7 @@ use crate::{ClusterOptions, process};
 use anyhow::{Context, Result, bail, ensure};
 use norn_client::client::{Client, ClientConfig};
 use std::fs::{self, File};
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ pub struct Cluster {
     norn: PathBuf,
     settings: Vec<String>,
     addresses: Vec<String>,
+    /// Addresses for HTTP.
+    http: Vec<String>,
     nodes: Vec<Child>,
     /// One client for each node, which uses only that node.
     watchers: Vec<Client>,
@@ -59,10 +61,11 @@ impl Cluster {
         let place = options.directory.clone().unwrap_or_else(std::env::temp_dir);
         let directory = unused_directory(&place)?;
         let settings = options.settings.clone();
-        let (addresses, nodes, watchers) = (Vec::new(), Vec::new(), Vec::new());
-        let mut cluster = Cluster { directory, norn, settings, addresses, nodes, watchers };
+        let (addresses, http, nodes, watchers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut cluster = Cluster { directory, norn, settings, addresses, http, nodes, watchers };
         cluster.make_certificates(options.nodes)?;
         cluster.addresses = free_addresses(options.nodes)?;
+        cluster.http = free_http_addresses(options.nodes)?;
         for place in 0..options.nodes {
             let node = cluster.spawn_node(place)?;
             cluster.nodes.push(node);
@@ -104,6 +107,7 @@ impl Cluster {
         let mut command = Command::new(&self.norn);
         command.args(["start", "--name", &name, "--listen", &self.addresses[place], "--log", "warn"]);
         command.arg("--data").arg(self.data(place)).arg("--certs").arg(self.certificates());
+        command.args(["--set", &format!("http_listen={}", self.http[place])]);
         command.args(self.settings.iter().flat_map(|setting| ["--set", setting.as_str()]));
         command.args(["--die-with-parent", &std::process::id().to_string()]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
@@ -163,6 +167,12 @@ impl Cluster {
         config
     }
 
+    /// Address for HTTP of the client with this number: each has another node.
+    pub fn http_address(&self, number: usize) -> Result<&str> {
+        let address = self.http.get(number % self.http.len().max(1));
+        address.map(String::as_str).context("a cluster has a node")
+    }
+
     /// Resources that the nodes have used so far.
     pub async fn usage(&self) -> Result<Usage> {
         let mut usage = Usage::default();
@@ -215,6 +225,11 @@ fn unused_directory(place: &Path) -> Result<PathBuf> {
 }
 
 /// Ports that are free now. All are reserved before any is released.
+fn free_http_addresses(count: usize) -> Result<Vec<String>> {
+    let sockets = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    sockets.iter().map(|socket| Ok(socket.local_addr()?.to_string())).collect()
+}
+
 fn free_addresses(count: usize) -> Result<Vec<String>> {
     let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
     sockets.iter().map(|socket| Ok(socket.local_addr()?.to_string())).collect()

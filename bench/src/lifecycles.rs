@@ -4,6 +4,7 @@ use crate::ClusterOptions;
 use crate::cluster::Cluster;
 use crate::load::{self, Latencies, Outcome, Plan};
 use crate::report::{Report, Row};
+use crate::worker::Way;
 use anyhow::Result;
 use clap::Args;
 use norn_wire::QueueName;
@@ -27,6 +28,12 @@ pub struct Options {
     /// Tasks in one call.
     #[arg(long, default_value_t = 1)]
     batch: usize,
+    /// Ways of the clients to the nodes; several are measured in turns.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "quic")]
+    over: Vec<Way>,
+    /// Rounds over all ways.
+    #[arg(long, default_value_t = 1)]
+    turns: usize,
     #[command(flatten)]
     cluster: ClusterOptions,
 }
@@ -35,20 +42,24 @@ pub struct Options {
 pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     let cluster = Cluster::start(&options.cluster).await?;
     for clients in &options.clients {
-        let plan = Plan {
-            clients: *clients,
-            batch: options.batch,
-            payload_bytes: options.payload,
-            duration: Duration::from_secs_f64(options.seconds),
-        };
         let queue = QueueName::new(&format!("lifecycles-{clients}"))?;
         let stock = STOCK_MIN.max(4 * clients * options.batch);
         load::fill(&cluster, &queue, stock, options.payload).await?;
-        let outcome = load::run(&cluster, &queue, &plan).await?;
-        let row = Row::default().count("clients", *clients as u64).count("batch", options.batch as u64);
-        report.row(outcome_row(row, &outcome))?;
-        if let Some(error) = &outcome.seen.failure_last {
-            eprintln!("norn-bench: the last of {} failures: {error}", outcome.seen.failures);
+        for way in (0..options.turns).flat_map(|_| &options.over) {
+            let plan = Plan {
+                clients: *clients,
+                way: *way,
+                batch: options.batch,
+                payload_bytes: options.payload,
+                duration: Duration::from_secs_f64(options.seconds),
+            };
+            let outcome = load::run(&cluster, &queue, &plan).await?;
+            let row = Row::default().count("clients", *clients as u64).count("batch", options.batch as u64);
+            let row = row.text("over", if *way == Way::Quic { "quic" } else { "http" });
+            report.row(outcome_row(row, &outcome))?;
+            if let Some(error) = &outcome.seen.failure_last {
+                eprintln!("norn-bench: the last of {} failures: {error}", outcome.seen.failures);
+            }
         }
     }
     Ok(())

@@ -2,11 +2,12 @@
 
 use crate::cluster::{Cluster, Usage};
 use crate::process;
+use crate::worker::{Way, Worker};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_wire::{Acks, Error, QueueName};
+use norn_wire::{Acks, QueueName};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -26,6 +27,8 @@ const FILL_BATCH: usize = 1_000;
 pub struct Plan {
     /// Number of clients.
     pub clients: usize,
+    /// Their way to the nodes.
+    pub way: Way,
     /// Tasks in one call.
     pub batch: usize,
     /// Bytes of each task.
@@ -53,7 +56,7 @@ pub struct Seen {
     /// Calls or tasks that failed.
     pub failures: u64,
     /// The last failure.
-    pub failure_last: Option<Error>,
+    pub failure_last: Option<String>,
 }
 
 /// Results of a run.
@@ -96,7 +99,7 @@ impl Seen {
         Ok(())
     }
 
-    fn failed(&mut self, error: Error) {
+    fn failed(&mut self, error: String) {
         self.failures += 1;
         self.failure_last = Some(error);
     }
@@ -162,7 +165,7 @@ pub async fn run(cluster: &Cluster, queue: &QueueName, plan: &Plan) -> Result<Ou
     let end = begin + plan.duration;
     let mut clients = JoinSet::new();
     for number in 0..plan.clients {
-        let client = Client::connect(cluster.config(number)).await?;
+        let client = Worker::connect(cluster, number, plan.way).await?;
         let looper = Looper { client, queue: queue.clone(), plan: plan.clone(), begin, end, seen: Seen::new()? };
         clients.spawn(looper.run());
     }
@@ -188,7 +191,7 @@ fn own_cpu_seconds() -> Result<f64> {
 }
 
 struct Looper {
-    client: Client,
+    client: Worker,
     queue: QueueName,
     plan: Plan,
     begin: Instant,
@@ -210,40 +213,32 @@ impl Looper {
     }
 
     async fn lifecycle(&mut self) {
-        let payload = || vec![b'x'; self.plan.payload_bytes];
-        let drafts = (0..self.plan.batch).map(|_| Draft::new(self.queue.clone(), payload())).collect();
+        let payload = vec![b'x'; self.plan.payload_bytes];
         let asked = Instant::now();
-        let results = self.client.enqueue_many(drafts, Acks::Quorum).await;
+        let failures = self.client.enqueue(&self.queue, &payload, self.plan.batch).await;
         let enqueued = Instant::now();
-        results.into_iter().filter_map(Result::err).for_each(|error| self.seen.failed(error));
-        let claim = ClaimOptions::new([self.queue.clone()]).max(self.plan.batch as u32).worker("bench");
-        let claims = self.client.claim(claim).await;
+        failures.into_iter().for_each(|error| self.seen.failed(error));
+        let claims = self.client.claim(&self.queue, self.plan.batch).await;
         let claimed = Instant::now();
         if self.counts(claimed) {
             record(&mut self.seen.enqueue, enqueued - asked);
             record(&mut self.seen.claim, claimed - enqueued);
         }
         let tasks = match claims {
-            Ok(claims) => claims.tasks,
-            Err(error) => return self.seen.failed(error),
+            Ok(tasks) => tasks,
+            Err(error) => return self.seen.failed(format!("{error:#}")),
         };
         if tasks.is_empty() {
             self.seen.empty_claims += 1;
             return;
         }
-        let done = |task: &norn_client::client::Claimed| CompleteOptions::new(task.granted.id, task.granted.token);
-        let results = self.client.complete_many(tasks.iter().map(done).collect(), Acks::Quorum).await;
+        let (done, failures) = self.client.complete(&tasks).await;
         let completed = Instant::now();
-        let counts = self.counts(completed);
-        if counts {
+        if self.counts(completed) {
             record(&mut self.seen.complete, completed - claimed);
+            self.seen.completed += done;
         }
-        for result in results {
-            match result {
-                Ok(_) => self.seen.completed += u64::from(counts),
-                Err(error) => self.seen.failed(error),
-            }
-        }
+        failures.into_iter().for_each(|error| self.seen.failed(error));
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo build --release                                      the nodes; not done by the lines below
 //! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64
+//! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64 --over quic,http --turns 3
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
 //! cargo run --release -p norn-bench -- backlog --kinds ready,delayed,blocked,claimed,finished
 //! cargo run --release -p norn-bench -- backlog --tasks 200000 --payload 1024 --payload-memory 1073741824,33554432,0
@@ -34,6 +35,7 @@ mod process;
 mod repair;
 mod report;
 mod restart;
+mod worker;
 
 use clap::{Args, Parser, Subcommand};
 use report::Report;

@@ -114,7 +114,7 @@ struct Shared {
 /// What a client was made from.
 enum Origin {
     /// Addresses and certificates, for clients of single nodes.
-    Network(Box<ClientConfig>, Renewal),
+    Network(Box<(ClientConfig, Renewal)>),
     /// The node of this process.
     Local,
 }
@@ -160,8 +160,9 @@ impl Client {
     /// # }
     /// ```
     pub async fn node(&self, address: impl Into<String>) -> Result<Client, ConnectError> {
-        let Origin::Network(config, certificates) = &self.shared.origin else { return Err(ConnectError::Local) };
-        let config = ClientConfig { addresses: vec![address.into()], ..(**config).clone() };
+        let Origin::Network(origin) = &self.shared.origin else { return Err(ConnectError::Local) };
+        let (config, certificates) = &**origin;
+        let config = ClientConfig { addresses: vec![address.into()], ..config.clone() };
         Client::connect_by(config, Some(certificates.clone())).await
     }
 
@@ -190,7 +191,7 @@ impl Client {
         let session = Config { name: config.name.clone(), unreached_ms_max, ..Config::default() };
         let handle = Handle::start(Dialer::quic(endpoint, outgoing), addresses, session, rand::random());
         let request_timeout = config.request_timeout;
-        let origin = Origin::Network(Box::new(config), certificates);
+        let origin = Origin::Network(Box::new((config, certificates)));
         Ok(Client { shared: Arc::new(Shared { handle, request_timeout, origin }) })
     }
 
