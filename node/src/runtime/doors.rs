@@ -35,7 +35,7 @@ impl HttpSettings {
     fn speaks_tls(&self) -> bool {
         let host = self.listen.rsplit_once(':').map_or("", |(host, _)| host).trim_matches(['[', ']']);
         let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
-        self.always_tls || !(is_loopback || !self.access.proxies.is_empty())
+        self.always_tls || !is_loopback && self.access.proxies.is_empty()
     }
 }
 
