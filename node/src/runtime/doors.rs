@@ -14,8 +14,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 /// Settings of the HTTP listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,25 +38,28 @@ impl HttpSettings {
     }
 }
 
-/// Asks the node as a client would, one request after the other.
+/// Asks the node as a client would.
 #[derive(Debug)]
 pub(in crate::runtime) struct OwnQuestions {
     inputs: Inputs,
     name: Arc<str>,
-    /// Next client number: below those of the listener, and used again.
-    client_next: AtomicU64,
+    /// Next client number: below those of the listener, and used again. So one question is asked after the other.
+    client_next: Mutex<u64>,
 }
 
 impl OwnQuestions {
     pub fn new(inputs: Inputs, name: Arc<str>) -> OwnQuestions {
-        OwnQuestions { inputs, name, client_next: AtomicU64::new(0) }
+        OwnQuestions { inputs, name, client_next: Mutex::new(0) }
     }
 
     /// The answer to a request. `None`: the node has stopped.
     pub async fn ask(&self, request: Request) -> Option<Response> {
+        let mut client_next = self.client_next.lock().await;
+        let client = ClientId(*client_next);
+        // Another number each time, so that a late answer to an abandoned question is no answer to this one.
+        *client_next = (*client_next + 1) % CLIENT_FIRST;
         let (replies, mut answers) = answers();
         let external = &self.inputs.external;
-        let client = ClientId(self.client_next.fetch_add(1, Ordering::Relaxed) % CLIENT_FIRST);
         external.send(External::Opened { client, replies }).await.ok()?;
         let principal = Principal { name: Arc::clone(&self.name), node: true };
         external.send(External::Request { client, number: 1, principal, request }).await.ok()?;
