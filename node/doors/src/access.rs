@@ -22,8 +22,8 @@ use std::sync::Arc;
 pub const LOOPBACK: &str = "http";
 /// Name of requests through a proxy.
 pub const PROXY: &str = "http-proxy";
-/// Paths that are open to all: a balancer has no certificate.
-const OPEN: [&str; 3] = ["/livez", "/readyz", "/startupz"];
+/// Paths that are open to all, under any load: a balancer has no certificate.
+pub const OPEN: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 
 /// Returns the name in a client's certificate, or why it has none.
 pub type PrincipalOf = fn(&CertificateDer<'_>) -> Result<String, String>;

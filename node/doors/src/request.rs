@@ -1,6 +1,6 @@
 //! What happens around each request: an id, a limit, a line in the log.
 
-use crate::access::admit;
+use crate::access::{OPEN, admit};
 use crate::problem::{Outcome, Problem};
 use crate::state::State;
 use crate::{api, health};
@@ -57,12 +57,14 @@ async fn around(Shared(state): Shared<Arc<State>>, request: Request, next: Next)
     let begin = Instant::now();
     let (method, path) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let served = async {
-        // Health is told under any load.
-        let Ok(_place) = state.requests.try_acquire() else {
+        let place = state.requests.try_acquire();
+        if place.is_err() && !OPEN.contains(&request.uri().path()) {
             let error = Error::new(ErrorCode::Overloaded, "the node has too many requests under way; try again later");
             return Problem::from(error).into_response();
-        };
-        next.run(request).await
+        }
+        let response = next.run(request).await;
+        drop(place);
+        response
     };
     let mut response = CURRENT.scope(id.clone(), served).await;
     let outcome = response.extensions().get::<Outcome>().map(|outcome| outcome.0.clone());
