@@ -15,6 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+mod read_only;
+
+pub use read_only::ReadOnlyDisk;
+
 /// Most files kept open.
 const ACTIVE_MAX: usize = 2;
 /// Largest page size of any system, the unit of the page cache.
@@ -357,20 +361,36 @@ fn read_from(mut file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
+/// Names of the files of a directory, sorted, without the lock and hidden files: a file system or a shell may keep some of its own.
+fn list(directory: &Path) -> Result<Vec<String>, DiskError> {
+    let failed = |error: io::Error| failure("list", "", &error);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // A name that is not UTF-8 is not one of the log's files.
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if name != LOCK && !name.starts_with('.') && !entry.file_type().map_err(failed)?.is_dir() {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Free bytes of the file system that a file or directory is on.
+fn free_bytes(handle: &File) -> Result<u64, DiskError> {
+    let system = rustix::fs::fstatvfs(handle).map_err(|error| failure("look for room in", "", &error.into()))?;
+    Ok(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+/// Bytes of all files of a disk together.
+fn used_bytes(disk: &impl Disk) -> Result<u64, DiskError> {
+    disk.list()?.iter().map(|file| disk.length(file)).sum()
+}
+
 impl Disk for FileDisk {
     fn list(&self) -> Result<Vec<String>, DiskError> {
-        let failed = |error: io::Error| failure("list", "", &error);
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            // A name that is not UTF-8 is not one of the log's files.
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if name != LOCK && !entry.file_type().map_err(failed)?.is_dir() {
-                names.push(name);
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
+        list(&self.directory)
     }
 
     fn length(&self, file: &str) -> Result<u64, DiskError> {
@@ -416,15 +436,9 @@ impl Disk for FileDisk {
     }
 
     fn space(&self) -> Result<u64, DiskError> {
-        let system =
-            rustix::fs::fstatvfs(&self.handle).map_err(|error| failure("look for room in", "", &error.into()))?;
-        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        let free = free_bytes(&self.handle)?;
         let Some(bytes_max) = self.bytes_max else { return Ok(free) };
-        let mut used = 0;
-        for file in self.list()? {
-            used += self.length(&file)?;
-        }
-        let left = bytes_max.saturating_sub(used);
+        let left = bytes_max.saturating_sub(used_bytes(self)?);
         self.is_bounded.store(left < free, Ordering::Relaxed);
         Ok(free.min(left))
     }

@@ -103,6 +103,20 @@ impl Space {
         Ok(self.room)
     }
 
+    /// Disk space state as a node would find it that looks now, and fills the reserve if there is space for it. Changes nothing.
+    pub fn foresee<D: Disk>(&self, disk: &D) -> Result<Room, DiskError> {
+        if self.reserve_bytes == 0 {
+            return Ok(Room::Ample);
+        }
+        let free = disk.space()?;
+        let there = disk.list()?.iter().any(|file| file == RESERVE);
+        let held = there && disk.length(RESERVE)? == self.reserve_bytes;
+        match held || free < self.reserve_bytes.saturating_mul(RESERVES_FREE) {
+            true => Ok(self.room_of(free, self.lent.bytes, held)),
+            false => Ok(Room::Ample),
+        }
+    }
+
     /// Sets the space that the log can reclaim.
     pub fn lend(&mut self, lent: Lent) {
         self.lent = lent;
@@ -161,13 +175,17 @@ impl Space {
 
     /// Updates the space state. `last` is the part of the lent bytes that counts toward the never-used quarter.
     fn judge(&mut self, free: u64, last: u64, held: bool) {
-        self.room = if held && free.saturating_add(self.lent.bytes) >= self.reserve_bytes {
+        self.room = self.room_of(free, last, held);
+    }
+
+    fn room_of(&self, free: u64, last: u64, held: bool) -> Room {
+        if held && free.saturating_add(self.lent.bytes) >= self.reserve_bytes {
             Room::Ample
         } else if held || free.saturating_add(last) >= self.last_bytes() {
             Room::Short
         } else {
             Room::Out
-        };
+        }
     }
 
     fn is_held<D: Disk>(&mut self, disk: &mut D) -> Result<bool, DiskError> {
@@ -237,6 +255,20 @@ mod tests {
         disk.limit(Some(written + 3_000));
         assert_eq!(space.look(&mut disk, true), Ok(Room::Ample));
         assert_eq!(file_bytes(&disk), written + 1_000);
+    }
+
+    /// Goal: what is foreseen is what a look finds. Method: the same disk at several sizes, with and without the reserve.
+    #[test]
+    fn a_look_finds_what_was_foreseen_and_nothing_was_changed() {
+        for (bytes_max, file) in [(5_000, None), (2_999, None), (200, None), (1_900, Some(1_000)), (2_000, Some(1_000))]
+        {
+            let mut disk = file.map_or_else(Double::default, |bytes| Double::with_file(RESERVE, &vec![0; bytes]));
+            disk.limit(Some(bytes_max));
+            let mut space = Space::new(1_000);
+            let (before, foreseen) = (disk.files().clone(), space.foresee(&disk));
+            assert_eq!(before, disk.files());
+            assert_eq!(foreseen, space.look(&mut disk, true), "{bytes_max} {file:?}");
+        }
     }
 
     #[test]

@@ -92,6 +92,32 @@ pub fn inspect<D: Disk, E: From<DiskError>>(
     Ok(())
 }
 
+/// The head of a file of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The file.
+    pub file: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The header, or its fault.
+    pub header: Result<Header, String>,
+}
+
+/// Reads the header of each snapshot and segment, and no record: a few hundred bytes a file. A file that is removed meanwhile, as a
+/// running node does with obsolete ones, is left out.
+pub fn heads<D: Disk>(disk: &D) -> Result<Vec<Head>, DiskError> {
+    let mut heads = Vec::new();
+    for file in files(disk)? {
+        let read = disk.length(&file).and_then(|bytes| Ok((bytes, read_header(disk, &file)?)));
+        match read {
+            Ok((bytes, header)) => heads.push(Head { file, bytes, header: header.map_err(header_fault) }),
+            Err(_) if !disk.list()?.contains(&file) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(heads)
+}
+
 /// A fault of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {

@@ -45,6 +45,16 @@ fn files_are_written_read_cut_renamed_and_removed() {
     assert_eq!(disk.read("a", 0, 100).expect("read"), b"anew");
 }
 
+/// Goal: a hidden file, such as a network file system makes of one that was removed while it was open, does not end the node.
+#[test]
+fn a_hidden_file_is_none_of_the_disk() {
+    let directory = directory();
+    let mut disk = FileDisk::open(directory.path()).expect("opened");
+    fs::write(directory.path().join(".nfs0042"), "old").expect("written");
+    disk.limit(Some(100));
+    assert_eq!((disk.list().expect("listed"), disk.space().expect("known")), (vec![], 100));
+}
+
 #[test]
 fn a_missing_file_is_an_error_and_is_not_created() {
     let directory = directory();
