@@ -56,3 +56,15 @@ pub const REPL: &str = "Examples:
   norn repl --json < commands.txt       # one line of JSON for each command
 
 See also: dev, help";
+
+pub const COMPLETIONS: &str = "Examples:
+  norn completions bash > ~/.local/share/bash-completion/completions/norn
+  norn completions zsh > ~/.zfunc/_norn         # with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  norn completions fish > ~/.config/fish/completions/norn.fish
+
+See also: man, help";
+
+pub const MAN: &str = "Example:
+  norn man ~/.local/share/man/man1
+
+See also: completions, help";

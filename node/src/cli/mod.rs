@@ -15,6 +15,7 @@ mod former;
 mod founding;
 mod interrupts;
 mod log;
+mod pages;
 mod progress;
 #[cfg(test)]
 mod reference;
@@ -102,6 +103,19 @@ enum Command {
     /// Inspect a node's write-ahead log, offline: `norn log inspect DIR`.
     #[command(subcommand, name = LOG_GROUP, hide = true)]
     WriteAheadLog(log::Command),
+    /// Print a script that has a shell complete commands and options
+    ///
+    /// bash: put it into ~/.local/share/bash-completion/completions/norn, and have the package bash-completion. zsh: into a file named
+    /// `_norn` in a directory of `fpath`. fish: into ~/.config/fish/completions/norn.fish. elvish: append it to ~/.config/elvish/rc.elv.
+    /// powershell: append it to the file that $PROFILE names. Then open another shell. The script completes names that are in the
+    /// program; those of queues and tasks are completed by `norn repl`.
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(pages::CompletionsOptions),
+    /// Write a manual page for each command
+    ///
+    /// `man` finds them in ~/.local/share/man/man1, and for all users in /usr/local/share/man/man1: then `man norn-enqueue` shows one.
+    #[command(after_help = examples::MAN)]
+    Man(pages::ManOptions),
     /// Read commands and run them.
     #[command(after_help = examples::REPL)]
     Repl,
@@ -127,6 +141,8 @@ pub fn main() -> ExitCode {
         Command::Cert(command) => cert::run(command, global),
         Command::Cluster(command) => cluster::run(command, global),
         Command::WriteAheadLog(command) => log::run(command, &global),
+        Command::Completions(options) => pages::completions(&options, &global),
+        Command::Man(options) => pages::man(&options, &global),
         Command::Repl => verbs::repl(global),
         Command::Verb(verb) => verbs::run(verb, global),
     };
@@ -222,9 +238,20 @@ mod tests {
     #[test]
     fn the_help_of_each_command_has_an_example_that_is_one_and_names_others() {
         let commands = commands();
-        let own = ["dev", "start", "cert ", "cluster init", "log inspect", "log verify", "log repair", "repl"];
+        let own = [
+            "dev",
+            "start",
+            "cert ",
+            "cluster init",
+            "log inspect",
+            "log verify",
+            "log repair",
+            "repl",
+            "completions",
+            "man",
+        ];
         let is_own = |name: &str| own.iter().any(|own| name.starts_with(own));
-        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 10);
+        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 12);
         for (name, help) in &commands {
             let others = help.split("See also: ").nth(1).unwrap_or_else(|| panic!("`{name}` names no other command"));
             for other in others.trim().split(", ") {
