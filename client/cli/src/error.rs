@@ -14,6 +14,8 @@ pub enum Exit {
     NothingToClaim,
     /// Nothing was changed: the task had ended before.
     AlreadyEnded,
+    /// `doctor` found something wrong.
+    Ailing,
     /// Refused: not found, token superseded, invalid input.
     Refused,
     /// The command is malformed, or asks for a feature that does not exist yet.
@@ -34,6 +36,7 @@ impl Exit {
             Exit::Unavailable => 3,
             Exit::NothingToClaim => 4,
             Exit::AlreadyEnded => 5,
+            Exit::Ailing => 6,
             // As a shell reports a command that the signal has ended.
             Exit::Interrupted => 130,
         }

@@ -16,6 +16,7 @@ mod children;
 mod claims;
 mod cluster;
 pub mod counters;
+pub mod doctor;
 mod each;
 mod effects;
 mod enqueue;

@@ -57,7 +57,19 @@ pub(super) async fn run<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Fa
 
 /// Asks one member for its status, within the time left to the command.
 pub(super) async fn ask<T: Transport>(runner: &Runner<T>, address: &str) -> Result<Status, Error> {
-    let asked = runner.transport.ask(address, Request::Status);
+    match ask_for(runner, address, Request::Status).await? {
+        Response::Status(status) => Ok(*status),
+        _ => Err(Error::invalid("what answers there does not say its status; is it a node of this version?")),
+    }
+}
+
+/// Makes a request to one member, within the time left to the command.
+pub(super) async fn ask_for<T: Transport>(
+    runner: &Runner<T>,
+    address: &str,
+    request: Request,
+) -> Result<Response, Error> {
+    let asked = runner.transport.ask(address, request);
     let answer = match runner.left() {
         Some(left) => tokio::time::timeout(left, asked)
             .await
@@ -65,9 +77,8 @@ pub(super) async fn ask<T: Transport>(runner: &Runner<T>, address: &str) -> Resu
         None => asked.await,
     };
     match answer? {
-        Response::Status(status) => Ok(*status),
         Response::Error(error) => Err(error),
-        _ => Err(Error::invalid("what answers there does not say its status; is it a node of this version?")),
+        response => Ok(response),
     }
 }
 

@@ -43,6 +43,13 @@ pub trait Transport {
         async { Err(Error::new(ErrorCode::Unsupported, message)) }
     }
 
+    /// Returns the last second of the certificate that the node at an address shows, in seconds since 1970. Without this method it is not
+    /// known.
+    fn certificate_until_s(&self, address: &str) -> impl Future<Output = Result<Option<i64>, Error>> + Send {
+        let _ = address;
+        async { Ok(None) }
+    }
+
     /// Gives back the claims of an abandoned command, without waiting for an answer. Without this method they last until their leases run
     /// out.
     fn give_back(&self, claims: Vec<(TaskId, Token)>) {
@@ -77,6 +84,10 @@ impl<T: Transport> Transport for &T {
 
     fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
         T::ask(self, address, request)
+    }
+
+    fn certificate_until_s(&self, address: &str) -> impl Future<Output = Result<Option<i64>, Error>> + Send {
+        T::certificate_until_s(self, address)
     }
 
     fn give_back(&self, claims: Vec<(TaskId, Token)>) {

@@ -32,6 +32,7 @@ mod claim_inputs;
 mod claims;
 mod cluster;
 mod cluster_inputs;
+mod doctor;
 mod errors;
 mod explanation;
 mod fields;
@@ -67,6 +68,7 @@ pub use cluster_inputs::{
     AddressInput, ChangeKindInput, ClusterChangeInput, MemberInput, MoveInput, NewcomerInput, PlannedChange,
     RebalanceInput, ReplacementInput, ReplicasInput, SettingsInput, WeightInput, ZoneInput,
 };
+pub use doctor::{CheckOutcome, Finding};
 pub use errors::{ErrorDetail, ErrorReport, RefusalDetail, RefusalReport};
 pub use explanation::Explanation;
 pub use groups::{GroupMember, GroupMembership, GroupProgress};

@@ -91,6 +91,9 @@ fn administration(lines: &mut Lines) {
     lines.add(&Partition::from(&samples::partition()));
     lines.add(&Partition::from(&samples::short_partition()));
     lines.add(&Status::from(&samples::status()));
+    lines.add(&Finding::ok("leaders", "256 of 256 partitions have a leader"));
+    lines.add(&Finding::warn("clocks", "beta: +620ms ±3, suspect", "set the clock of beta"));
+    lines.add(&Finding::fail("members", "gamma does not answer", "start it"));
     lines.add(&Status { uncounted: None, ..Status::from(&samples::status()) });
     let members = samples::members();
     let share = || MemberShare { ..members[0].clone() };

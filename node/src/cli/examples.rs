@@ -11,7 +11,15 @@ pub const START: &str = "Examples:
   norn start --config /etc/norn.toml --log-format json
   norn start --config /etc/norn.toml --print-config
 
-See also: cert node, cluster init, cluster token, log verify";
+See also: doctor, cert node, cluster init, cluster token, log verify";
+
+pub const DOCTOR: &str = "Examples:
+  norn doctor --config /etc/norn.toml
+  norn doctor --data /var/lib/norn --certs /etc/norn --listen 10.0.0.1:7400 --json
+  norn doctor --connect alpha.example.com:7400 --certs certs
+  norn doctor --config /etc/norn.toml --connect 10.0.0.1:7400 --certs /etc/norn --bundle doctor.tar
+
+See also: start, status, nodes, cluster status, log verify";
 
 pub const CERT_CA: &str = "Example:
   norn cert ca --dir certs

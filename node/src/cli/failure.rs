@@ -38,6 +38,16 @@ impl Failure {
         Error::unavailable(message).into()
     }
 
+    /// Whether the command line is malformed.
+    pub fn is_usage(&self) -> bool {
+        self.exit == Exit::Usage
+    }
+
+    /// Returns the error.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
     /// Prepends what was being done.
     #[must_use]
     pub fn during(mut self, what: impl Display) -> Self {

@@ -9,6 +9,7 @@ mod cert;
 mod children;
 mod cluster;
 mod dev;
+mod doctor;
 mod examples;
 mod failure;
 mod former;
@@ -94,6 +95,16 @@ enum Command {
     /// Run a node.
     #[command(after_help = examples::START)]
     Start(start::Options),
+    /// Check a node's machine, a cluster, or both, and say what to do
+    ///
+    /// The node's machine is checked where one is named as for `norn start`, by --config, --data or another setting; --certs is the
+    /// directory of its certificates. That needs no cluster, changes nothing, and may run beside the node. The cluster is checked where
+    /// one is named as for other commands, by --connect and --certs, NORN_CLIENT or .norn/client.toml.
+    ///
+    /// Each check ends with OK, WARN or FAIL. What could not be checked is a WARN that begins with `not checked`. The exit code is 0
+    /// without a FAIL, and 6 with one.
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(Box<doctor::Options>),
     /// Make certificates.
     #[command(subcommand)]
     Cert(cert::Command),
@@ -138,6 +149,7 @@ pub fn main() -> ExitCode {
     let outcome = match command {
         Command::Start(options) => start::run(options, global),
         Command::Dev(options) => dev::run(options, global),
+        Command::Doctor(options) => doctor::run(&options, &global),
         Command::Cert(command) => cert::run(command, global),
         Command::Cluster(command) => cluster::run(command, global),
         Command::WriteAheadLog(command) => log::run(command, &global),
@@ -249,9 +261,10 @@ mod tests {
             "repl",
             "completions",
             "man",
+            "doctor",
         ];
         let is_own = |name: &str| own.iter().any(|own| name.starts_with(own));
-        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 12);
+        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 13);
         for (name, help) in &commands {
             let others = help.split("See also: ").nth(1).unwrap_or_else(|| panic!("`{name}` names no other command"));
             for other in others.trim().split(", ") {

@@ -8,7 +8,7 @@ use norn_node::runtime::caller::Caller;
 use norn_node::runtime::diagnostics;
 use norn_node::runtime::joining::{JoinError, join};
 use norn_node::runtime::server::{Readiness, Server};
-use norn_node::runtime::settings::{Effective, Settings, unknown_variables};
+use norn_node::runtime::settings::{Effective, Settings, SettingsError, unknown_variables};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -23,9 +23,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Time limit for the answer of a member that is asked to admit this node.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Flags of `norn start`. Every setting also has an environment variable and a line in the file; see `--print-config`.
+/// Flags of settings. Every setting also has an environment variable and a line in the file; see `norn start --print-config`.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct SettingFlags {
     /// Directory of the write-ahead log; the node draws its identity in an empty one. Must not be left out, here or in the settings.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -61,9 +61,17 @@ pub struct Options {
     /// Format of the log: `text` or `json` [default: text].
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Any other setting. Settings that are left out come from the variables and the file, else from the defaults: see --print-config.
+    /// Any other setting. Settings that are left out come from the variables and the file, else from the defaults: see `norn start
+    /// --print-config`.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
+}
+
+/// Flags of `norn start`.
+#[derive(Debug, Args)]
+pub struct Options {
+    #[command(flatten)]
+    settings: SettingFlags,
     /// Print the effective settings with the source of each, and end; with --json, an object for each.
     #[arg(long)]
     print_config: bool,
@@ -72,7 +80,40 @@ pub struct Options {
     die_with_parent: Option<i32>,
 }
 
-impl Options {
+/// Sources of settings, besides their defaults.
+#[derive(Debug)]
+pub struct Sources {
+    /// The file, if one is named.
+    pub file: Option<PathBuf>,
+    /// Environment variables that are text.
+    pub environment: Vec<(String, String)>,
+    flags: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// Merges them.
+    pub fn gather(&self) -> Result<Effective, SettingsError> {
+        Effective::gather(self.file.as_deref(), self.environment.iter().cloned(), self.flags.iter().cloned())
+    }
+}
+
+impl SettingFlags {
+    /// Whether any of these flags is given.
+    pub fn are_given(&self) -> bool {
+        let SettingFlags { data, config, listen, advertise, join, peers, zone, name, log, log_format, settings } = self;
+        let paths = [data, config].into_iter().any(Option::is_some);
+        let texts = [listen, advertise, join, zone, name, log, log_format].into_iter().any(Option::is_some);
+        paths || texts || !peers.is_empty() || !settings.is_empty()
+    }
+
+    /// Returns the sources: the flags, the variables, and the file that a flag or the variable NORN_CONFIG names.
+    pub fn sources(&self, global: &Global) -> Result<Sources, Failure> {
+        let flags = self.flags(global)?;
+        let environment = texts(std::env::vars_os())?;
+        let named = std::env::var_os("NORN_CONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
+        Ok(Sources { file: self.config.clone().or(named), environment, flags })
+    }
+
     fn flags(&self, global: &Global) -> Result<Vec<(String, String)>, Failure> {
         let path = |flag: &str, path: &Option<PathBuf>| match path {
             Some(path) => match path.to_str() {
@@ -113,11 +154,8 @@ pub fn run(options: Options, global: Global) -> Outcome {
     if let Some(parent) = options.die_with_parent {
         die_with(parent)?;
     }
-    let flags = options.flags(&global)?.into_iter();
-    let environment = texts(std::env::vars_os())?;
-    let named = std::env::var_os("NORN_CONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
-    let config = options.config.or(named);
-    let effective = Effective::gather(config.as_deref(), environment.iter().cloned(), flags)?;
+    let sources = options.settings.sources(&global)?;
+    let effective = sources.gather()?;
     if !options.print_config {
         diagnostics::set_json(effective.text("log_format") == "json");
     }
@@ -128,7 +166,7 @@ pub fn run(options: Options, global: Global) -> Outcome {
     }
     init_logging(effective.log_filter()?, effective.logs_json()?);
     let settings = effective.settings()?;
-    for variable in unknown_variables(environment.into_iter()) {
+    for variable in unknown_variables(sources.environment.into_iter()) {
         tracing::warn!(variable, "no setting is called so: the variable has no effect");
     }
     let threads = effective.threads();

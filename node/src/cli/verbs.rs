@@ -51,9 +51,19 @@ pub enum Place {
 impl Place {
     /// Finds it: `--connect` and `--certs`, else `$NORN_CLIENT`, else `.norn/client.toml` in the working directory.
     pub fn find(global: &Global, variable: Option<OsString>, working: &Path) -> Result<Self, Failure> {
+        Place::find_if_named(global, variable, working)?.ok_or_else(|| {
+            Failure::usage(
+                "no cluster to talk to: start one here with `norn dev`, or say --connect HOST:PORT,... --certs DIR, \
+                 or set NORN_CLIENT to a client.toml",
+            )
+        })
+    }
+
+    /// Same, or `None` if neither flags, the variable nor the directory name one.
+    pub fn find_if_named(global: &Global, variable: Option<OsString>, working: &Path) -> Result<Option<Self>, Failure> {
         match (global.connect.is_empty(), &global.certs) {
             (false, Some(certificates)) => {
-                return Ok(Place::Said(global.connect.clone(), find_client(certificates)?));
+                return Ok(Some(Place::Said(global.connect.clone(), find_client(certificates)?)));
             }
             (false, None) => return Err(Failure::usage("--connect needs --certs DIR as well")),
             (true, Some(_)) => return Err(Failure::usage("--certs needs --connect HOST:PORT,... as well")),
@@ -62,18 +72,12 @@ impl Place {
         if let Some(variable) = variable.filter(|value| !value.is_empty()) {
             let file = PathBuf::from(variable);
             if file.is_file() {
-                return Ok(Place::File(file));
+                return Ok(Some(Place::File(file)));
             }
             return Err(Failure::usage(format!("NORN_CLIENT names {}, which is no file", file.display())));
         }
         let file = working.join(".norn").join("client.toml");
-        if file.is_file() {
-            return Ok(Place::File(file));
-        }
-        Err(Failure::usage(
-            "no cluster to talk to: start one here with `norn dev`, or say --connect HOST:PORT,... --certs DIR, \
-             or set NORN_CLIENT to a client.toml",
-        ))
+        Ok(file.is_file().then_some(Place::File(file)))
     }
 
     /// Returns the configuration of a client. For a command that `waits` for something that may take long, the timeout limits that wait.
@@ -98,7 +102,7 @@ impl Place {
 }
 
 /// Carries calls of verbs over a client, and to single nodes.
-struct Carrier {
+pub struct Carrier {
     client: Client,
     certificates: Renewal,
     /// Created when the first single node is asked.
@@ -112,7 +116,8 @@ struct Carrier {
 }
 
 impl Carrier {
-    async fn connect(place: &Place, global: &Global, waits: bool) -> Result<Carrier, Failure> {
+    /// Reads the certificates, and begins to connect. For a command that `waits`, see [`Place`].
+    pub async fn connect(place: &Place, global: &Global, waits: bool) -> Result<Carrier, Failure> {
         let config = place.config(global.timeout(), waits)?;
         let ClientConfig { ca: authority, certificate, key, .. } = config.clone();
         let files = CertificateFiles { authority, certificate, key };
@@ -140,7 +145,8 @@ impl Carrier {
         self.caller.get_or_try_init(make).await
     }
 
-    async fn close(&self) {
+    /// Closes all connections.
+    pub async fn close(&self) {
         self.client.close().await;
         if let Some(caller) = self.caller.get() {
             caller.close().await;
@@ -175,6 +181,14 @@ impl Transport for Carrier {
             Err(error) => Err(error),
         };
         answer.map_err(|error| unanswered(address, error))
+    }
+
+    async fn certificate_until_s(&self, address: &str) -> Result<Option<i64>, Error> {
+        let until_s = match self.caller().await {
+            Ok(caller) => caller.certificate_until_s(address).await,
+            Err(error) => Err(error),
+        };
+        until_s.map(Some).map_err(|error| unanswered(address, error))
     }
 
     fn give_back(&self, claims: Vec<(TaskId, Token)>) {

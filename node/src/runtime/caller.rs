@@ -2,7 +2,7 @@
 
 use crate::runtime::certificates::{CertificateFiles, NODE_SUFFIX};
 use crate::runtime::frames::{Budget, FrameReader};
-use crate::runtime::tls::TlsError;
+use crate::runtime::tls::{TlsError, peer_validity};
 use crate::runtime::transport::{CloseCode, PeerConfig, client_config, endpoint};
 use norn_client::dial::{Reach, Reason, Shown, Unreached, dial, version_of};
 use norn_client::tls::{Outgoing, Renewal};
@@ -94,6 +94,14 @@ impl Caller {
     /// Makes one call on its own connection.
     pub async fn call(&self, address: &str, request: &Request) -> Result<Response, CallError> {
         self.call_node(address, None, request).await
+    }
+
+    /// The last second of the certificate that the node at an address shows, in seconds since 1970.
+    pub async fn certificate_until_s(&self, address: &str) -> Result<i64, CallError> {
+        let connection = self.dialled(&[address.to_owned()], None, |connection| async move { Ok(connection) }).await?;
+        let validity = peer_validity(&connection);
+        connection.close(CloseCode::Stopping.into(), b"");
+        Ok(validity?.until_s)
     }
 
     /// As [`Caller::call`], and accepts only the node of this name, whatever host its certificate names.

@@ -147,6 +147,23 @@ pub enum SettingsError {
     Certificate(#[from] CertificateError),
 }
 
+impl SettingsError {
+    /// Whether a flag is at fault, and no file and no variable.
+    pub fn is_of_flag(&self) -> bool {
+        match self {
+            SettingsError::Unknown { origin, .. }
+            | SettingsError::Value { origin, .. }
+            | SettingsError::Retention { origin, .. }
+            | SettingsError::Advertise { origin, .. }
+            | SettingsError::Zone { origin, .. }
+            | SettingsError::Join { origin, .. }
+            | SettingsError::Peers { origin, .. } => *origin == Source::Flag,
+            SettingsError::File(..) | SettingsError::Missing(_) | SettingsError::Config(_) => false,
+            SettingsError::Certificate(_) => false,
+        }
+    }
+}
+
 /// Effective values with their sources.
 #[derive(Debug, Clone)]
 pub struct Effective {
@@ -210,6 +227,19 @@ impl Effective {
         Ok(())
     }
 
+    /// Number of settings that are not the default, by where they come from.
+    pub fn sources(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, source) in self.values.values().filter(|(_, source)| *source != Source::Default) {
+            let kind = match source {
+                Source::Environment(_) => "environment".to_owned(),
+                other => other.to_string(),
+            };
+            *counts.entry(kind).or_default() += 1;
+        }
+        counts
+    }
+
     /// The value as text. Every name is in the [`table`].
     pub fn text(&self, name: &'static str) -> &str {
         &self.values.get(name).expect("the setting is defined").0
@@ -252,13 +282,7 @@ impl Effective {
             peers_are_flags: self.values["peers"].1 == Source::Flag,
             core: self.core()?,
             archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
-            log: LogConfig::new(
-                self.number("segment_bytes"),
-                self.number("compact_bytes"),
-                self.number("ahead_bytes"),
-                self.number("reserve_bytes"),
-                self.sync()?,
-            ),
+            log: self.log()?,
             disk_bytes_max: self.disk_bytes_max()?,
             memory_bytes_max: Some(self.number("memory_bytes_max")).filter(|bytes_max| *bytes_max > 0),
             scrub_bytes_per_second: self.number("scrub_bytes_per_second"),
@@ -306,6 +330,17 @@ impl Effective {
     fn peers(&self) -> Result<Vec<PeerAddress>, SettingsError> {
         let (value, origin) = &self.values["peers"];
         parse_peers(value).map_err(|why| SettingsError::Peers { origin: origin.clone(), why })
+    }
+
+    /// Settings of the log.
+    pub fn log(&self) -> Result<LogConfig, SettingsError> {
+        Ok(LogConfig::new(
+            self.number("segment_bytes"),
+            self.number("compact_bytes"),
+            self.number("ahead_bytes"),
+            self.number("reserve_bytes"),
+            self.sync()?,
+        ))
     }
 
     fn sync(&self) -> Result<SyncPolicy, SettingsError> {

@@ -2,6 +2,7 @@
 
 use crate::runtime::certificates::{CLIENT_SUFFIX, CertificateFiles, NODE_SUFFIX, check_name};
 use crate::runtime::clock::unix_seconds;
+use norn_client::tls::Validity;
 use norn_engine::Principal;
 use norn_wire::Versions;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -127,11 +128,22 @@ pub fn principal_of(certificate: &CertificateDer<'_>) -> Result<Principal, TlsEr
 
 /// The principal at the other end of a connection. TLS has verified the certificate by now.
 pub fn principal(connection: &quinn::Connection) -> Result<Principal, TlsError> {
-    let identity = connection.peer_identity().ok_or_else(|| TlsError::Nameless("none was shown".to_owned()))?;
-    let chain = identity
+    principal_of(&peer_certificate(connection)?)
+}
+
+/// Validity of the certificate at the other end of a connection.
+pub fn peer_validity(connection: &quinn::Connection) -> Result<Validity, TlsError> {
+    Validity::of(&peer_certificate(connection)?).map_err(TlsError::Nameless)
+}
+
+fn peer_certificate(connection: &quinn::Connection) -> Result<CertificateDer<'static>, TlsError> {
+    let none = || TlsError::Nameless("none was shown".to_owned());
+    let chain = connection
+        .peer_identity()
+        .ok_or_else(none)?
         .downcast::<Vec<CertificateDer<'static>>>()
         .map_err(|_| TlsError::Nameless("it is of an unknown form".to_owned()))?;
-    principal_of(chain.first().ok_or_else(|| TlsError::Nameless("none was shown".to_owned()))?)
+    chain.into_iter().next().ok_or_else(none)
 }
 
 #[cfg(test)]

@@ -122,6 +122,24 @@ fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
+/// Bytes of the buffers that the system has granted to a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// Bytes received and not yet read.
+    pub receive_bytes: usize,
+    /// Bytes written and not yet sent.
+    pub send_bytes: usize,
+}
+
+/// Binds an address as a node does, and lets go of it at once. Returns the buffers that a node would have.
+pub fn try_bind(address: SocketAddr) -> io::Result<Granted> {
+    let socket = Socket::from(socket(address)?);
+    // Linux reports twice the bytes, to count its own bookkeeping in.
+    let own_parts = if cfg!(target_os = "linux") { 2 } else { 1 };
+    let granted = |bytes: usize| bytes / own_parts;
+    Ok(Granted { receive_bytes: granted(socket.recv_buffer_size()?), send_bytes: granted(socket.send_buffer_size()?) })
+}
+
 /// An endpoint for both directions, or for outgoing connections only if `server` is `None`.
 pub fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
     Endpoint::new(EndpointConfig::default(), server, socket(address)?, Arc::new(quinn::TokioRuntime))

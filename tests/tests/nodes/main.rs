@@ -10,6 +10,7 @@ mod children;
 mod crash;
 mod crawl;
 mod damage;
+mod doctor;
 mod forgetting;
 mod groups;
 mod hints;

@@ -12,7 +12,7 @@ pub(super) mod overview;
 mod recover;
 mod rows;
 mod set;
-mod survey;
+pub(super) mod survey;
 mod token;
 
 #[cfg(test)]

@@ -66,7 +66,15 @@ const BY_SIGNALS: [u8; 3] = [128 + 1, 128 + 2, 128 + 15];
 
 #[test]
 fn the_document_has_each_exit_code_once() {
-    let own = [Exit::Done, Exit::Refused, Exit::Usage, Exit::Unavailable, Exit::NothingToClaim, Exit::AlreadyEnded];
+    let own = [
+        Exit::Done,
+        Exit::Refused,
+        Exit::Usage,
+        Exit::Unavailable,
+        Exit::NothingToClaim,
+        Exit::AlreadyEnded,
+        Exit::Ailing,
+    ];
     assert_eq!(codes(), [&own.map(Exit::code)[..], &BY_SIGNALS].concat());
 }
 

@@ -28,7 +28,7 @@ impl Schemas {
         }
         add!(ErrorReport RefusalReport WriteAck UniqueAck MemberAck CancelAck LetterAck ExistingCopy HeldLetters BulkOutcome
             TransactionAck GrantedTask HeldClaim Session LogEntry Task GroupMember GroupProgress WatchNotice WatchEvent
-            Explanation Count Queue QueuePolicy Schedule ScheduleRemoval Node NodeCounters RingPlace Partition Status
+            Explanation Count Finding Queue QueuePolicy Schedule ScheduleRemoval Node NodeCounters RingPlace Partition Status
             ChangeReport ClusterOverview RecoveryReport Invitation Lease Encoding);
         add!(ClaimInput HeldClaimInput RenewInput CompleteInput CompletionInput CompletionsInput FailInput UpdateInput
             CancelInput GroupCloseInput PurgeInput RedriveInput QueuePolicyInput BackoffInput ScheduleInput

@@ -29,7 +29,7 @@ impl Effective {
     }
 
     /// Limit on the bytes of the data directory: at least a new log, and space in which its reserve is written.
-    pub(super) fn disk_bytes_max(&self) -> Result<Option<u64>, SettingsError> {
+    pub fn disk_bytes_max(&self) -> Result<Option<u64>, SettingsError> {
         let bytes_max = self.number("disk_bytes_max");
         let bounds = self.bounds("disk_bytes_max");
         if let Some(Bounds { low: least, .. }) = bounds.filter(|bounds| !bounds.allow(bytes_max)) {
