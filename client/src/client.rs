@@ -31,6 +31,8 @@ pub mod choosing;
 #[doc(hidden)]
 pub mod cluster;
 mod config;
+#[doc(hidden)]
+pub mod explaining;
 mod groups;
 #[doc(hidden)]
 pub mod letters;
@@ -53,7 +55,7 @@ pub mod why;
 
 use crate::connection::{Answer, Dialer, Handle};
 use crate::local::LocalNode;
-use crate::session::{Call, Config, CopyId, Draft, Finish};
+use crate::session::{Call, Config, CopyId, Draft, Finish, LentIds};
 use crate::tls::{self, CertificateFiles, Outgoing, Renewal};
 use answers::{acked, batches, expiry, finish, finish_bytes, millis, one, spread, unexpected};
 use norn_wire::Versions;
@@ -232,7 +234,8 @@ impl Client {
             | Call::EnqueueUnique { .. }
             | Call::Transact { .. }
             | Call::Complete { .. }
-            | Call::Redrive { .. } => 0,
+            | Call::Redrive { .. }
+            | Call::LendIds { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
         let timeout = timeout.unwrap_or(self.shared.request_timeout).saturating_add(wait);
@@ -282,6 +285,34 @@ impl Client {
     pub async fn enqueue_with(&self, draft: Draft, acks: Acks) -> Result<Acked, Error> {
         let call = Call::Enqueue { drafts: vec![draft], acks };
         one(acked(self.answer(call, None).await, "enqueue"))
+    }
+
+    /// Lends ids, for tasks to be enqueued under them with [`Draft::id`]: from 1 to 1,000, in increasing order. A task enqueued under the
+    /// same id several times is stored once. Waits, as long as the client's timeout, until a node has lent this client a part of the ids.
+    ///
+    /// An id that is not used soon may be refused as [`ErrorCode::TooOld`]. For a task with a key, replace its tag by the key's:
+    /// [`TaskId::with_tag`] and [`Spec::tag`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
+    /// use norn_client::session::Draft;
+    /// use norn_client::wire::QueueName;
+    /// let mail = QueueName::new("mail")?;
+    /// for id in client.lend_ids(3).await? {
+    ///     client.enqueue(Draft::new(mail.clone(), "hello").id(id)).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`ErrorCode::TooOld`]: norn_wire::ErrorCode::TooOld
+    /// [`Spec::tag`]: norn_wire::Spec::tag
+    pub async fn lend_ids(&self, count: u32) -> Result<Vec<TaskId>, Error> {
+        let ids = LentIds::default();
+        match self.call(Call::LendIds { count, ids: ids.clone() }, None).await? {
+            Response::Done => Ok(ids.get().to_vec()),
+            _ => unexpected("lend ids"),
+        }
     }
 
     /// Stores a task with a key on a majority of its replicas, unless its queue has a task with this key that has not ended. Returns

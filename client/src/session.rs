@@ -48,7 +48,7 @@ mod tests;
 
 use call::{Pending, Stage, Verdict};
 use confirm::Asks;
-use id_generator::{IdGenerator, Needs};
+use id_generator::{IdGenerator, Needs, any_tag};
 use leaving::Leaving;
 use links::{Failure, Link, Links, Refusal};
 use norn_wire::error::{Cause, Error, ErrorCode, Retry};
@@ -58,7 +58,7 @@ use norn_wire::response::{Response, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
 pub use transaction::{ChangeDraft, Seen, TransactionDraft};
 pub use types::{
-    Call, CallId, Config, CopyId, Draft, Finish, Input, Output, SESSIONS_QUEUE, explain_close, explain_name,
+    Call, CallId, Config, CopyId, Draft, Finish, Input, LentIds, Output, SESSIONS_QUEUE, explain_close, explain_name,
 };
 pub use watch::{WatchNews, WatchState};
 
@@ -518,7 +518,10 @@ impl Session {
                 && self.links.get(endpoint).pulse.has_room()
                 && let Some(id) = self.next_call(ready)
             {
-                self.send(id, endpoint);
+                match self.calls[&id].lends() {
+                    Some((count, ids)) => self.lend(id, count, &ids),
+                    None => self.send(id, endpoint),
+                }
             }
         }
     }
@@ -529,6 +532,13 @@ impl Session {
         let first = |queue: &BTreeMap<u64, CallId>| queue.first_key_value().map(|(order, id)| (*order, *id));
         let others = || self.queues[1..=self.id_generator.serves() as usize].iter().filter_map(first).min();
         first(early).or_else(|| welcomed.then(others).flatten()).map(|(_, id)| id)
+    }
+
+    /// Answers a call for ids. Their tags are drawn one by one, so that tasks enqueued under them spread over the partitions.
+    fn lend(&mut self, id: CallId, count: u32, ids: &LentIds) {
+        let (id_generator, random, now_us) = (&mut self.id_generator, &mut self.random, self.now_us);
+        ids.settle(|| (0..count).map(|_| id_generator.generate(now_us, any_tag(random))).collect());
+        self.finish(id, Ok(Response::Done));
     }
 
     fn send(&mut self, id: CallId, endpoint: usize) {

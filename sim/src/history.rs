@@ -516,7 +516,7 @@ impl History {
             Call::Enqueue { .. } | Call::EnqueueUnique { .. } => acked
                 .filter_map(|(_, acked)| self.specs.get(&acked.id).map(|spec| (acked.id, Fact::Spec(spec_hash(spec)))))
                 .collect(),
-            Call::Transact { .. } => Vec::new(),
+            Call::Transact { .. } | Call::LendIds { .. } => Vec::new(),
             Call::Complete { items, .. } => acked
                 .filter_map(|(place, _)| items.get(place))
                 .map(|item| (item.completion.id, Fact::Completion(item.completion.token)))

@@ -130,6 +130,7 @@ impl Client {
             | Call::Transact { .. }
             | Call::Complete { .. }
             | Call::Redrive { .. } => false,
+            Call::LendIds { .. } => true,
             // If it is refused for good, its task no longer exists anywhere.
             Call::Request(Request::CloseGroup { .. }) => true,
             Call::Request(request) => crate::history::writes_of(request).is_empty(),
@@ -553,7 +554,10 @@ impl World {
             (Call::Request(Request::Purge { .. }), Purpose::Plain) => {
                 self.count(if result.is_ok() { "sometimes: purged" } else { "sometimes: purge refused" });
             }
-            (Call::Request(_) | Call::Complete { .. } | Call::Redrive { .. }, Purpose::Plain) => {}
+            (
+                Call::Request(_) | Call::Complete { .. } | Call::Redrive { .. } | Call::LendIds { .. },
+                Purpose::Plain,
+            ) => {}
         }
     }
 

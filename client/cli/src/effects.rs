@@ -76,6 +76,7 @@ impl Effect {
                 Some(Effect { children, ..plain("completed", None) })
             }
             Call::Redrive { .. } => effect("redriven as", None),
+            Call::LendIds { .. } => None,
             Call::Request(request) => match request {
                 Request::Enqueue { .. } | Request::EnqueueUnique { .. } => effect("stored", None),
                 // The verbs leave the ids to the session, with the call above.

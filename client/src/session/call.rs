@@ -1,7 +1,7 @@
 //! One call: its body before and after its ids and times are fixed, its open items, and the meaning of an answer.
 
 use super::id_generator::{IdGenerator, Minted, Needs, any_claim, any_tag};
-use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
+use super::{Call, ChangeDraft, Draft, Finish, LentIds, TransactionDraft, ensure};
 use norn_wire::error::{Cause, Error, ErrorCode, Retry};
 use norn_wire::group::MemberOf;
 use norn_wire::ids::{ClaimId, TaskId};
@@ -185,6 +185,14 @@ impl Pending {
         }
     }
 
+    /// For a call that asks for ids: how many, and where they go.
+    pub fn lends(&self) -> Option<(u32, LentIds)> {
+        match &self.body {
+            Body::Open(Call::LendIds { count, ids }) => Some((*count, ids.clone())),
+            _ => None,
+        }
+    }
+
     /// Whether the call may fare better at another node: it is a claim, or it was refused repeatedly.
     pub fn seeks(&self) -> bool {
         self.is_claim || self.failures > 1
@@ -246,6 +254,7 @@ impl Pending {
                 let child = copy.settle(|| id_generator.generate(now_us, any_tag(random)));
                 Request::Redrive { id, child, queue, acks }
             }
+            Call::LendIds { .. } => unreachable!("ids are lent, not asked for"),
             Call::Request(Request::Redrive { id, child: TaskId::MIN, queue, acks }) => {
                 let child = id_generator.generate(now_us, any_tag(random));
                 Request::Redrive { id, child, queue, acks }
@@ -428,6 +437,7 @@ impl Pending {
             Body::Open(Call::Transact { draft }) => draft.id.into_iter().collect(),
             Body::Open(Call::Complete { items, .. }) => items.iter().map(|item| item.completion.id).collect(),
             Body::Open(Call::Redrive { id, .. }) => vec![*id],
+            Body::Open(Call::LendIds { .. }) => Vec::new(),
             Body::Open(Call::Request(request)) => ids(request),
         };
         match (&self.items, ids.as_slice()) {
@@ -526,6 +536,7 @@ fn resolve_drafts(
     random: &mut Random,
 ) -> Request {
     let mut minter = Minter { now_us, id_generator, random, tag: 0, minted: 0 };
+    let drafts = minter.group(drafts);
     Request::Enqueue { tasks: drafts.into_iter().map(|draft| minter.resolve(draft)).collect(), acks }
 }
 

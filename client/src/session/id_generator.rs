@@ -46,6 +46,7 @@ impl Needs {
             }
             Call::Redrive { copy, .. } if copy.get().is_none() => Needs::Ids,
             Call::Redrive { .. } => Needs::Node,
+            Call::LendIds { .. } => Needs::Ids,
             Call::Request(request) => match request {
                 Request::Identify | Request::Initialize(_) | Request::Join(_) => Needs::Connection,
                 Request::Complete { items, .. } => {

@@ -4,6 +4,7 @@ mod bounds;
 mod confirm;
 mod failover;
 mod leaving;
+mod lent;
 mod loans;
 mod pulse;
 mod reach;

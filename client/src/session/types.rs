@@ -166,7 +166,7 @@ pub struct Finish {
 pub enum Call {
     /// Stores tasks. Answered with [`Response::Acked`].
     Enqueue {
-        /// At most [`limits::BATCH_TASKS_MAX`] tasks.
+        /// At most [`limits::BATCH_TASKS_MAX`] tasks. Members without a group become those of the join among them, if there is one.
         drafts: Vec<Draft>,
         /// Durability.
         acks: Acks,
@@ -199,6 +199,14 @@ pub enum Call {
         /// Durability.
         acks: Acks,
     },
+    /// Lends ids for tasks that the caller enqueues later under them. Nothing is sent: the session answers with [`Response::Done`] once a
+    /// node has lent it a minter field.
+    LendIds {
+        /// Number of ids, from 1 to [`limits::BATCH_TASKS_MAX`].
+        count: u32,
+        /// The ids, once the call is answered.
+        ids: LentIds,
+    },
     /// Any other request except `hello`, `confirm` and `leave`, which the session sends itself. A claim of id 0 and times of 0 are
     /// filled in.
     Request(Request),
@@ -223,6 +231,21 @@ impl CopyId {
 impl From<TaskId> for CopyId {
     fn from(id: TaskId) -> Self {
         CopyId(Arc::new(id.into()))
+    }
+}
+
+/// Ids that the session lends to a caller, each of its own, in increasing order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LentIds(Arc<OnceLock<Vec<TaskId>>>);
+
+impl LentIds {
+    /// The ids. Empty until the call is answered.
+    pub fn get(&self) -> &[TaskId] {
+        self.0.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn settle(&self, mint: impl FnOnce() -> Vec<TaskId>) {
+        self.0.get_or_init(mint);
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft};
 use norn_wire::error::Error;
 use norn_wire::group::Grouping;
 use norn_wire::ids::TaskId;
+use norn_wire::limits::BATCH_TASKS_MAX;
 use norn_wire::request::{Claim, Completion, Request, Spec};
 use norn_wire::schedule::ScheduleChange;
 use norn_wire::transaction::{self, Change, Transaction};
@@ -16,7 +17,8 @@ const CALL_BYTES: usize = 512;
 pub(super) fn validate(call: &Call) -> Result<usize, Error> {
     let bytes = match call {
         Call::Enqueue { drafts, .. } => {
-            drafts.iter().try_for_each(|draft| check_time(draft).and_then(|()| check_named(draft, false)))?;
+            let named = drafts.iter().any(has_join);
+            drafts.iter().try_for_each(|draft| check_time(draft).and_then(|()| check_named(draft, named)))?;
             check_tasks(drafts.iter().map(|draft| (draft.id, &draft.spec)))?;
             drafts.iter().map(|draft| spec_bytes(&draft.spec)).sum()
         }
@@ -30,8 +32,7 @@ pub(super) fn validate(call: &Call) -> Result<usize, Error> {
         Call::Transact { draft } => check_transaction(draft)?,
         Call::Complete { items, .. } => {
             for Finish { completion, children } in items {
-                let named =
-                    children.iter().any(|child| grouping(child).is_some_and(|grouping| grouping.join.is_some()));
+                let named = children.iter().any(has_join);
                 let check = |child| check_time(child).and_then(|()| check_named(child, named));
                 children.iter().try_for_each(check).map_err(|error| error.about(completion.id))?;
                 let specs = children.iter().map(|draft| (draft.id, &draft.spec));
@@ -43,6 +44,15 @@ pub(super) fn validate(call: &Call) -> Result<usize, Error> {
         Call::Redrive { id, queue, acks, .. } => {
             Request::Redrive { id: *id, child: TaskId::MIN, queue: queue.clone(), acks: *acks }.check()?;
             0
+        }
+        Call::LendIds { count, .. } => {
+            let count = usize::try_from(*count).unwrap_or(usize::MAX);
+            if !(1..=BATCH_TASKS_MAX).contains(&count) {
+                return Err(Error::invalid(format!(
+                    "{count} ids are asked for; a call lends from 1 to {BATCH_TASKS_MAX}"
+                )));
+            }
+            count * size_of::<TaskId>()
         }
         Call::Request(Request::Hello { .. } | Request::Confirm { .. } | Request::Leave { .. }) => {
             return Err(Error::invalid("sessions say hello, confirm and leave themselves"));
@@ -86,6 +96,10 @@ fn check_transaction(draft: &TransactionDraft) -> Result<usize, Error> {
 
 fn grouping(draft: &Draft) -> Option<&Grouping> {
     draft.spec.grouping.as_deref()
+}
+
+fn has_join(draft: &Draft) -> bool {
+    grouping(draft).is_some_and(|grouping| grouping.join.is_some())
 }
 
 /// Checks that a member without a group comes with the join of its group.

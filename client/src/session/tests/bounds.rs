@@ -28,7 +28,7 @@ fn limits_are_checked_before_anything_is_sent() {
         enqueue(vec![draft().id(TaskId::MIN), draft().id(TaskId::MIN)]),
         enqueue(vec![Draft::new(SESSIONS_QUEUE.parse().unwrap(), "no session")]),
         enqueue(vec![Draft::session("who waits").delay_ms(1).key("k")]),
-        enqueue(vec![draft().join(None, false), draft().member_of(TaskId::MIN, 1)]),
+        enqueue(vec![draft(), draft().member_of(TaskId::MIN, 1)]),
         finish(vec![draft(), draft().member_of(TaskId::MIN, 1)]),
         finish(vec![draft().join(Some(1), false).member_of(TaskId::MIN, 1)]),
         claim(limits::WAIT_MS_MAX + 1),
