@@ -22,6 +22,9 @@ pub mod dial;
 #[cfg(feature = "net")]
 pub mod local;
 pub mod session;
+#[doc(hidden)]
+#[cfg(feature = "net")]
+pub mod text;
 #[cfg(feature = "net")]
 pub mod tls;
 #[cfg(feature = "net")]

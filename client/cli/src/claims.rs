@@ -6,11 +6,12 @@ use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::several::{self, Change, SeveralArguments};
-use super::{Call, Finish, Runner, Transport, children, group, text};
+use super::{Call, Finish, Runner, Transport, children, text};
 use clap::Args;
 use norn_client::api;
 use norn_client::client::cancelling::seen_ended;
 use norn_client::client::choosing::{carry_out, held_by};
+use norn_client::client::explaining::progress;
 use norn_wire::limits::{
     CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATES_MAX, WAIT_MS_MAX,
 };
@@ -149,7 +150,7 @@ fn print_granted(output: &mut Output, task: &Granted, from_ms: u64, now_ms: u64)
         output.line(&format!("  member    {} of {}", member.number, member.group))?;
     }
     if let Some(group) = &task.group {
-        output.line(&format!("  group     {}", group::progress(group)))?;
+        output.line(&format!("  group     {}", progress(group)))?;
     }
     if !task.payload.is_empty() {
         output.line(&format!("  data      {}", text::data(&task.payload)))?;

@@ -205,15 +205,3 @@ fn first<'a>(flags: impl IntoIterator<Item = (&'a str, bool)>) -> Option<&'a str
 fn usage<V>(message: impl Into<String>) -> Result<V, Failure> {
     Err(Failure::Usage(message.into()))
 }
-
-/// Formats the progress of a group.
-pub(super) fn progress(group: &GroupView) -> String {
-    let GroupView { total, ended, failed } = *group;
-    let failed = if failed == 0 { String::new() } else { format!(", {failed} of them failed") };
-    match total {
-        Some(total) => format!("{ended} of {} ended{failed}", text::number(u64::from(total), "member")),
-        None => {
-            format!("{} ended{failed}; how many there are is not known yet", text::number(u64::from(ended), "member"))
-        }
-    }
-}

@@ -6,11 +6,12 @@ use super::error::{Exit, Failure};
 use super::output::state_cell;
 use super::parse;
 use super::table::Grid;
-use super::{Runner, Transport, group, text};
+use super::{Runner, Transport, text};
 use clap::Args;
 use comfy_table::Cell;
 use norn_client::api;
 use norn_client::client::ListOptions;
+use norn_client::client::explaining::progress;
 use norn_client::client::walk::Walk;
 use norn_wire::limits::{CLAIMS_SHOWN_MAX, LIST_PAGE_MAX};
 use norn_wire::{State, TaskId, TaskView};
@@ -216,7 +217,7 @@ impl ListArguments {
 /// Formats the dependencies that have not ended.
 fn waits_for(task: &TaskView) -> String {
     if let Some(group) = &task.group {
-        return group::progress(group);
+        return progress(group);
     }
     match &task.waits_for[..] {
         [] => "-".to_owned(),

@@ -6,12 +6,13 @@ use super::output::Output;
 use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
 use super::several::{self, Change, SeveralArguments};
-use super::{Runner, Transport, group, text};
+use super::{Runner, Transport, text};
 use clap::Args;
 use comfy_table::Cell;
 use norn_client::api;
 use norn_client::client::calling::has_ended;
 use norn_client::client::cancelling::{Cancellation, cancel};
+use norn_client::client::explaining::progress;
 use norn_wire::limits::{CLAIMS_SHOWN_MAX, WAIT_MS_MAX};
 use norn_wire::response::{ClaimOutcome, ClaimView, LogEntry};
 use norn_wire::{Error, ErrorCode, Request, Response, State, TaskId, TaskView};
@@ -347,7 +348,7 @@ fn print_ties(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
         output.line(&format!("member      {} of {}", member.number, member.group))?;
     }
     if let Some(group) = &task.group {
-        output.sentence(12, &format!("group       {}", group::progress(group)))?;
+        output.sentence(12, &format!("group       {}", progress(group)))?;
     }
     Ok(())
 }

@@ -1,16 +1,10 @@
 //! `why`: explains what keeps a task from being claimed or from ending, through all its dependencies.
 
 use super::error::{Exit, Failure};
-use super::{Runner, Transport, group, text};
+use super::{Runner, Transport};
 use clap::Args;
-use norn_client::api::{Explanation, GroupProgress};
-use norn_client::client::why::{Cause, Hindrance, WHY_TASKS_MAX, Why, is_open, survey};
-use norn_wire::group::MemberOf;
-use norn_wire::limits::GROUP_MEMBERS_MAX;
-use norn_wire::membership::{KeyConcurrency, QueuePolicy};
-use norn_wire::response::ClaimOutcome;
-use norn_wire::{State, TaskId, TaskView};
-use std::collections::{BTreeMap, BTreeSet};
+use norn_client::client::explaining::explanations;
+use norn_client::client::why::survey;
 
 /// Arguments of `why`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -25,7 +19,7 @@ impl WhyArguments {
         let id = runner.resolve(&self.id).await?;
         let why = survey(&*runner, id).await?;
         let now_ms = (runner.clock)();
-        let lines: Vec<Explanation> = why.ids().map(|id| line(&why, id, now_ms)).collect();
+        let lines = explanations(&why, now_ms);
         why.ids().for_each(|id| runner.recent().see(id));
         let output = &mut runner.output;
         if output.json() {
@@ -43,157 +37,14 @@ impl WhyArguments {
     }
 }
 
-fn line(why: &Why, id: TaskId, now_ms: u64) -> Explanation {
-    let (task, cause) = (why.task(id), why.cause(id, now_ms));
-    let explanation = match (task, cause) {
-        (Some(task), cause) => explain(why, task, cause, now_ms),
-        (None, Cause::Unknown) => "it was never enqueued, or it is forgotten".to_owned(),
-        (None, _) => format!("{WHY_TASKS_MAX} tasks were looked at; ask for this one"),
-    };
-    let waits_for = task.map(|task| task.waits_for.clone()).unwrap_or_default();
-    let group = task.and_then(|task| task.group.as_ref()).map(GroupProgress::from);
-    let missing = task.map(numbers).unwrap_or_default();
-    let state = task.map(|task| task.state);
-    let permit_ms = task.filter(|_| cause == Cause::Ready).and_then(|task| permit_ms(why, task, now_ms));
-    Explanation { id, state, cause, explanation, waits_for, group, missing, permit_ms }
-}
-
-fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {
-    match cause {
-        Cause::Ended => {
-            let told = matches!(task.state, State::Dead | State::Cancelled);
-            let reason = task.reason.as_deref().filter(|reason| told && !reason.is_empty());
-            reason.map_or("it has ended".to_owned(), text::clean)
-        }
-        Cause::Claimed => held(task, now_ms),
-        Cause::Paused => {
-            let paused = QueuePolicy { paused: true, ..QueuePolicy::default() };
-            Hindrance::of(&task.spec.queue, &paused).map_or_else(String::new, |paused| paused.text)
-        }
-        Cause::Ready => ready(task, why.policy(&task.spec.queue), permit_ms(why, task, now_ms), now_ms),
-        Cause::Circle => circle(&why.circle(task.id).unwrap_or_default()),
-        Cause::WaitsFor => waits(task),
-        Cause::GroupOpen => group_open(task),
-        Cause::Delayed => format!("its time comes {}", text::relative(now_ms, task.spec.not_before_ms)),
-        Cause::Lost => {
-            "every replica that answered has lost its payload; `norn cancel` and `norn purge` remove it".to_owned()
-        }
-        // Retry, unknown, not asked; the library may add causes later.
-        _ => retry(task, now_ms),
-    }
-}
-
-/// Returns when the rate of a task's queue allows a claim again.
-fn permit_ms(why: &Why, task: &TaskView, now_ms: u64) -> Option<u64> {
-    why.permit_in_ms(&task.spec.queue).map(|in_ms| now_ms.saturating_add(in_ms))
-}
-
-/// Explains what may keep claims from a ready task, from the settings of its queue.
-fn ready(task: &TaskView, policy: Option<&QueuePolicy>, permit_ms: Option<u64>, now_ms: u64) -> String {
-    let policy = policy.cloned().unwrap_or_default();
-    let mut limits = Vec::new();
-    if let (Some(key), KeyConcurrency::Most(most)) = (&task.spec.key, policy.key_concurrency) {
-        let (tasks, key) = (text::number(u64::from(most), "task"), text::clean(key));
-        limits.push(format!("when it is its turn: {tasks} with key {key} at a time, the oldest first"));
-    }
-    if let Some(most) = policy.concurrency {
-        limits.push(format!("while fewer than {most} of the queue are held"));
-    }
-    if policy.rate.is_some() {
-        let next = permit_ms.filter(|at_ms| *at_ms > now_ms);
-        let next = next.map_or_else(String::new, |at_ms| format!(": the next {}", text::relative(now_ms, at_ms)));
-        limits.push(format!("no faster than the queue's rate{next}"));
-    }
-    let limits: Vec<String> = limits.into_iter().map(|limit| format!(", {limit}")).collect();
-    format!("the next claim from queue {} gets it{}", task.spec.queue, limits.concat())
-}
-
-/// Explains the cycle from a task to itself.
-fn circle(way: &[TaskId]) -> String {
-    let through: Vec<String> = way.iter().map(TaskId::to_string).collect();
-    let through = if through.is_empty() { String::new() } else { format!(", through {}", through.join(", ")) };
-    format!("it waits for itself{through}: cancel one of them")
-}
-
-fn waits(task: &TaskView) -> String {
-    let members = missing(task);
-    let names = task.waits_for.iter().filter(|id| !members.contains_key(*id)).map(TaskId::to_string);
-    let names: Vec<String> = names.chain(told(task, &numbers(task))).collect();
-    let open = if is_open(task) { format!("; {}", group_open(task)) } else { String::new() };
-    format!("it waits for {}{open}", names.join(", "))
-}
-
-fn group_open(task: &TaskView) -> String {
-    let ended = text::number(u64::from(task.group.map_or(0, |group| group.ended)), "member");
-    format!(
-        "the number of members of its group is not set (`enqueue --total` on one of them does); {ended} ended so far"
-    )
-}
-
-/// For a join: returns the members that it is known to wait for, with their numbers. It names only the first ones.
-fn missing(task: &TaskView) -> BTreeMap<TaskId, u32> {
-    let waits = task.group.is_some() && !task.waits_for.is_empty();
-    let total = task.group.filter(|_| waits).and_then(|group| group.total).unwrap_or(0).min(GROUP_MEMBERS_MAX);
-    let waits_for: BTreeSet<&TaskId> = task.waits_for.iter().collect();
-    let members = (1..=total).map(|number| (MemberOf { group: task.id, number }.id(), number));
-    members.filter(|(id, _)| waits_for.contains(id)).collect()
-}
-
-fn numbers(task: &TaskView) -> Vec<u32> {
-    let mut numbers: Vec<u32> = missing(task).into_values().collect();
-    numbers.sort_unstable();
-    numbers
-}
-
-/// Formats the members that a join waits for, and their number among all.
-fn told(task: &TaskView, numbers: &[u32]) -> Option<String> {
-    let group = task.group.filter(|_| !numbers.is_empty())?;
-    let runs = numbers.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
-        [first, .., last] => format!("{first}-{last}"),
-        run => run.iter().map(u32::to_string).collect(),
-    });
-    let runs = runs.collect::<Vec<_>>().join(", ");
-    let open = u64::from(group.total.unwrap_or(0).saturating_sub(group.ended));
-    let others = open.saturating_sub(numbers.len() as u64);
-    let others = if others == 0 { String::new() } else { format!(" and {others} more") };
-    let noun = if open == 1 { "member" } else { "members" };
-    Some(format!("{noun} {runs}{others} of its group; {}", group::progress(&group)))
-}
-
-/// Formats how the last attempt of a task ended, and when the next one may begin.
-fn retry(task: &TaskView, now_ms: u64) -> String {
-    let end = task.claims.last().and_then(|claim| claim.end.as_ref());
-    let reason =
-        end.and_then(|end| end.reason.as_deref()).map_or_else(String::new, |it| format!(": {}", text::clean(it)));
-    let last = match end.map(|end| end.outcome) {
-        Some(ClaimOutcome::Failed) => format!("its last attempt failed{reason}"),
-        Some(ClaimOutcome::Expired) => format!("its last attempt expired{reason}"),
-        _ => "it waits after its last attempt".to_owned(),
-    };
-    match task.next_attempt_ms {
-        Some(next_ms) => format!("{last}; it is tried again {}", text::relative(now_ms, next_ms)),
-        None => format!("{last}, before it is tried again"),
-    }
-}
-
-fn held(task: &TaskView, now_ms: u64) -> String {
-    let Some(claim) = task.claims.last() else { return "a worker has it".to_owned() };
-    let worker = if claim.worker.is_empty() { "a worker".to_owned() } else { text::clean(&claim.worker) };
-    let kept = claim.session.map_or_else(String::new, |session| format!(" as long as its session {session} is open"));
-    match claim.end_ms {
-        Some(end_ms) => format!("{worker} has it{kept}, with a lease that ends {}", text::relative(now_ms, end_ms)),
-        None => format!("{worker} has it{kept}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::tables::view as cluster_view;
     use super::super::tests::*;
     use super::*;
-    use norn_wire::group::GroupView;
-    use norn_wire::membership::Rate;
-    use norn_wire::{Error, ErrorCode, Response};
+    use norn_wire::group::{GroupView, MemberOf};
+    use norn_wire::membership::{QueuePolicy, Rate};
+    use norn_wire::{Error, ErrorCode, Response, State, TaskView};
 
     fn waiting(number: u32, on: &[u32]) -> Result<Response, Error> {
         let waits_for = on.iter().copied().map(id).collect();
