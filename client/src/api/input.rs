@@ -7,6 +7,7 @@ use super::fields::{attempts, headers, member, name_if_any, object_only, priorit
 use super::{Encoding, duration_ms, instant_ms};
 use crate::session::Draft;
 use norn_wire::group::{Join, MemberOf};
+use norn_wire::limits::BATCH_TASKS_MAX;
 use norn_wire::{QueueName, Spec, TaskId};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
@@ -153,6 +154,9 @@ impl<'de> Visitor<'de> for TasksVisitor {
         let mut tasks = Vec::new();
         let wrong = |place: usize, error: A::Error| A::Error::custom(format!("task {place}: {error}"));
         while let Some(task) = list.next_element().map_err(|error| wrong(tasks.len() + 1, error))? {
+            if tasks.len() == BATCH_TASKS_MAX {
+                return Err(A::Error::custom(format!("more than {BATCH_TASKS_MAX} tasks; send them in several lists")));
+            }
             tasks.push(task);
         }
         Ok(TasksInput(tasks))

@@ -111,7 +111,8 @@ pub fn media_type(headers: &HeaderMap) -> String {
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-fn expect_json(headers: &HeaderMap) -> Result<(), Problem> {
+/// Refuses a body of another media type than JSON.
+pub fn expect_json(headers: &HeaderMap) -> Result<(), Problem> {
     let given = media_type(headers);
     let is_json = given == "application/json" || given.starts_with("application/") && given.ends_with("+json");
     if is_json || given.is_empty() || given == "application/x-www-form-urlencoded" {
@@ -136,5 +137,33 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let text = parts.uri.query().unwrap_or_default();
         serde_urlencoded::from_str(text).map(Query).map_err(|error| Problem::invalid(format!("the query: {error}")))
+    }
+}
+
+/// Parameters of the query, and headers of a task beside them: `header=NAME=VALUE`, once for each header.
+#[derive(Debug)]
+pub struct QueryWithHeaders<T>(pub T, pub Vec<(String, String)>);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryWithHeaders<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let wrong = |error: &dyn std::fmt::Display| Problem::invalid(format!("the query: {error}"));
+        let text = parts.uri.query().unwrap_or_default();
+        let pairs: Vec<(String, String)> = serde_urlencoded::from_str(text).map_err(|error| wrong(&error))?;
+        let (given, pairs): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(name, _)| name == "header");
+        let mut headers: Vec<(String, String)> = Vec::with_capacity(given.len());
+        for (_, header) in given {
+            let Some((name, value)) = header.split_once('=') else {
+                return Err(wrong(&"a header is given as header=NAME=VALUE"));
+            };
+            if headers.iter().any(|(other, _)| other == name) {
+                return Err(wrong(&format!("header {name:?} is given twice; a name has one value")));
+            }
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        let rest = serde_urlencoded::to_string(pairs).map_err(|error| wrong(&error))?;
+        let parameters = serde_urlencoded::from_str(&rest).map_err(|error| wrong(&error))?;
+        Ok(QueryWithHeaders(parameters, headers))
     }
 }

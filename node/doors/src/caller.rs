@@ -78,6 +78,18 @@ impl<S: Sync + Send> FromRequestParts<S> for ClaimAt {
     }
 }
 
+/// The entry of a log that the path names as `{n}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryAt(pub u32);
+
+impl<S: Sync + Send> FromRequestParts<S> for EntryAt {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        segment(parts, state, "n").await.map(EntryAt)
+    }
+}
+
 /// Parses a segment of the path.
 pub async fn segment<T: FromStr<Err: std::fmt::Display>, S: Sync + Send>(
     parts: &mut Parts,

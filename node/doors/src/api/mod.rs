@@ -2,6 +2,11 @@
 //!
 //! Names of queues, groups and schedules may hold `/`, so they stand in queries and bodies, never in paths: proxies break `%2F`.
 
+mod claims;
+mod held;
+mod lists;
+mod reads;
+mod shapes;
 mod tasks;
 
 use crate::state::State;
@@ -22,5 +27,10 @@ struct About;
 
 /// The operations, each with its description.
 pub fn router() -> OpenApiRouter<Arc<State>> {
-    OpenApiRouter::with_openapi(About::openapi()).merge(tasks::router())
+    OpenApiRouter::with_openapi(About::openapi())
+        .merge(tasks::router())
+        .merge(reads::router())
+        .merge(lists::router())
+        .merge(claims::router())
+        .merge(held::router())
 }

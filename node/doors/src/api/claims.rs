@@ -1,0 +1,264 @@
+//! Claims: tasks to work on, and batches of what becomes of them.
+
+use super::shapes::{GrantedTasks, RenewResult, RenewResults, WriteResult, WriteResults};
+use super::tasks::{Durability, IDEMPOTENCY_KEY, acked_of, invalid};
+use crate::access::Principal;
+use crate::answer::Json;
+use crate::body::{JsonBody, Query};
+use crate::caller::{Short, Waiting};
+use crate::problem::{Problem, Problems};
+use crate::state::State;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use norn_client::api;
+use norn_client::client::Client;
+use norn_client::client::calling::{Caller, strange};
+use norn_client::session::Call;
+use norn_client::text::unasked;
+use norn_wire::limits::WAIT_MS_MAX;
+use norn_wire::response::Granted;
+use norn_wire::{Claim, ClaimId, Error, Request, Response as Answer, TaskId, Token};
+use ring::digest::{Context as Digest, SHA256};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Pause before the next call, after an answer that came before the wait was over.
+const EARLY_PAUSE: Duration = Duration::from_millis(50);
+/// Longest key of a caller.
+const KEY_BYTES_MAX: usize = 255;
+
+pub(super) fn router() -> OpenApiRouter<Arc<State>> {
+    OpenApiRouter::new().routes(routes!(claim)).routes(routes!(renew_many)).routes(routes!(complete_many))
+}
+
+/// The present time, in milliseconds since the Unix epoch.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The wall-clock time from which a lease counts.
+pub fn lease_from_ms(lease_from: Option<Instant>) -> u64 {
+    let elapsed = lease_from.map_or(Duration::ZERO, |from| from.elapsed());
+    now_ms().saturating_sub(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The id of a claim that its caller may repeat under a key. A principal cannot repeat the claims of another.
+fn named(headers: &HeaderMap, principal: &str) -> Result<Option<ClaimId>, Problem> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let key = key.as_bytes();
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(Problem::invalid(format!("an Idempotency-Key has 1 to {KEY_BYTES_MAX} bytes")));
+    }
+    let mut digest = Digest::new(&SHA256);
+    for part in [principal.as_bytes(), key] {
+        digest.update(&(part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    let hash = digest.finish();
+    let number = hash.as_ref().iter().take(16).fold(0u128, |number, byte| number << 8 | u128::from(*byte));
+    Ok(Some(ClaimId(number.max(1))))
+}
+
+/// Headers of a claim.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it only describes what is looked for")]
+struct ClaimHeaders {
+    /// Key of 1 to 255 bytes: a claim that is repeated with it gets the same tasks.
+    #[param(rename = "Idempotency-Key", required = false)]
+    idempotency_key: String,
+}
+
+/// What a claim was granted.
+struct Found {
+    tasks: Vec<Granted>,
+    unavailable: u32,
+    from_ms: u64,
+}
+
+/// Claims, and waits in pieces that a node allows.
+async fn find(client: &Client, mut claim: Claim, wait: Duration) -> Result<Found, Error> {
+    let started = Instant::now();
+    loop {
+        let left = wait.saturating_sub(started.elapsed());
+        claim.wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(WAIT_MS_MAX);
+        let (answer, lease_from) = client.call_for_lease(Call::Request(Request::Claim(claim.clone())), None).await;
+        let Answer::Claimed { tasks, unavailable, .. } = answer? else { return Err(strange("claim")) };
+        let left = wait.saturating_sub(started.elapsed());
+        if !tasks.is_empty() || unavailable > 0 || left.is_zero() {
+            return Ok(Found { tasks, unavailable, from_ms: lease_from_ms(lease_from) });
+        }
+        tokio::time::sleep(EARLY_PAUSE.min(left)).await;
+    }
+}
+
+/// Claims tasks to work on, and waits up to `wait_ms` for them.
+///
+/// A caller that hangs up holds nothing: what it was granted can be claimed again at once. With `Idempotency-Key` it is otherwise: a
+/// repeat under the key gets the tasks that the first request was granted, until their leases end.
+#[utoipa::path(
+    post, path = "/v1/claims", operation_id = "claim", tag = "claims",
+    params(ClaimHeaders),
+    request_body(content = api::ClaimInput, example = json!({"queues": ["mail"], "lease_ms": 60000, "wait_ms": 20000, "max": 10})),
+    responses(
+        (status = 200, body = GrantedTasks, description = "The tasks; none if there was none within the time.",
+         example = json!({"tasks": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1", "queue": "mail", "data": "hello",
+            "data_encoding": "utf8", "priority": 5, "attempt": 1, "lease_ms": 60000, "lease_expires_ms": 1800000060000u64,
+            "updates": [], "headers": {}, "member_of": null, "group": null}], "unavailable": 0})),
+        Problems,
+    )
+)]
+async fn claim(
+    Shared(state): Shared<Arc<State>>,
+    Principal(principal): Principal,
+    client: Waiting,
+    headers: HeaderMap,
+    JsonBody(input): JsonBody<api::ClaimInput>,
+) -> Result<Response, Problem> {
+    let wait = Duration::from_millis(input.wait_ms.unwrap_or(0));
+    let mut claim = Claim::try_from(input).map_err(invalid)?;
+    let name = named(&headers, &principal)?;
+    if let Some(name) = name {
+        // Only the caller knows whether this is a repeat.
+        (claim.claim, claim.repeated) = (name, true);
+    }
+    let found = tokio::select! {
+        biased;
+        found = find(&client, claim, wait) => found?,
+        () = state.draining() => Found { tasks: Vec::new(), unavailable: 0, from_ms: 0 },
+    };
+    if found.tasks.is_empty() && found.unavailable > 0 {
+        return Err(Error::unavailable(format!("nothing was found, but {}", unasked(found.unavailable))).into());
+    }
+    let form = |task| api::GrantedTask::new(task, found.from_ms);
+    let shown = GrantedTasks { tasks: found.tasks.iter().map(form).collect(), unavailable: found.unavailable };
+    let response = Json(&shown).into_response();
+    Ok(match name {
+        None => handed_over(response, client, found.tasks.iter().map(|task| (task.id, task.token)).collect()),
+        Some(_) => response,
+    })
+}
+
+/// Binds granted tasks to the answer that names them: if it is dropped before the connection takes it, they go back.
+fn handed_over(response: Response, client: Waiting, claims: Vec<(TaskId, Token)>) -> Response {
+    if claims.is_empty() {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let body = Handover { body, client, claims };
+    Response::from_parts(parts, Body::new(body))
+}
+
+/// An answer with granted tasks.
+struct Handover {
+    body: Body,
+    client: Waiting,
+    claims: Vec<(TaskId, Token)>,
+}
+
+impl http_body::Body for Handover {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_ready() {
+            self.claims.clear();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        if !self.claims.is_empty() {
+            self.client.give_back(std::mem::take(&mut self.claims));
+        }
+    }
+}
+
+/// The results of renewals, each with the lease, and the time from which the leases count.
+pub async fn renewed_of(
+    client: &Client,
+    items: Vec<(TaskId, Token)>,
+    lease_ms: Option<u64>,
+) -> Result<(Vec<Result<u64, Error>>, u64), Problem> {
+    let call = Call::Request(Request::Renew { items, lease_ms });
+    let (answer, lease_from) = client.call_for_lease(call, None).await;
+    match answer? {
+        Answer::Renewed(results) => Ok((results, lease_from_ms(lease_from))),
+        _ => Err(strange("renew").into()),
+    }
+}
+
+/// A claim with its new lease.
+pub fn held((id, token): (TaskId, Token), lease_ms: u64, from_ms: u64) -> api::HeldClaim {
+    let lease = api::Lease { lease_ms, lease_expires_ms: from_ms.saturating_add(lease_ms) };
+    api::HeldClaim { id, token, lease: Some(lease) }
+}
+
+/// Renews claims, each by itself: one result or error for each, in order.
+#[utoipa::path(
+    post, path = "/v1/claims/renew", operation_id = "renew_many", tag = "claims",
+    request_body(content = api::RenewInput,
+        example = json!({"items": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1"}], "lease_ms": 60000})),
+    responses(
+        (status = 200, body = RenewResults, description = "The results, in order.",
+         example = json!({"items": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1", "lease_ms": 60000,
+            "lease_expires_ms": 1800000060000u64}]})),
+        Problems,
+    )
+)]
+async fn renew_many(client: Short, JsonBody(input): JsonBody<api::RenewInput>) -> Result<Response, Problem> {
+    let Request::Renew { items, lease_ms } = Request::try_from(input).map_err(invalid)? else {
+        return Err(strange("renew").into());
+    };
+    let (results, from_ms) = renewed_of(&client, items.clone(), lease_ms).await?;
+    let form = |(claim, result)| RenewResult::new(result, |lease_ms: &u64| held(claim, *lease_ms, from_ms));
+    let items = items.into_iter().zip(&results).map(form).collect();
+    Ok(Json(&RenewResults { items }).into_response())
+}
+
+/// Completes claims, each by itself: one result or error for each, in order.
+#[utoipa::path(
+    post, path = "/v1/claims/complete", operation_id = "complete_many", tag = "claims", params(Durability),
+    request_body(content = api::CompletionsInput,
+        example = json!({"items": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1", "result": "sent"}]})),
+    responses(
+        (status = 200, body = WriteResults, description = "The results, in order.",
+         example = json!({"items": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3,
+            "guarantee": "strict"}]})),
+        Problems,
+    )
+)]
+async fn complete_many(
+    client: Short,
+    Query(durability): Query<Durability>,
+    JsonBody(input): JsonBody<api::CompletionsInput>,
+) -> Result<Response, Problem> {
+    let call = input.call(durability.acks).map_err(invalid)?;
+    let results = acked_of(&client, call, "complete").await?;
+    let items = results.iter().map(|result| WriteResult::new(result, api::WriteAck::from)).collect();
+    Ok(Json(&WriteResults { items }).into_response())
+}
