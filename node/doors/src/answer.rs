@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::problem::Problem;
 
+/// Media type of JSON.
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Room of a new answer.
 const ANSWER_BYTES: usize = 512;
 
@@ -23,7 +25,7 @@ impl<T: Serialize + ?Sized> IntoResponse for Json<'_, T> {
             return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", Retry::Never, detail).into_response();
         }
         let mut response = Response::new(Body::from(bytes));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response.headers_mut().insert(header::CONTENT_TYPE, JSON);
         response
     }
 }

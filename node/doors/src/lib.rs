@@ -21,9 +21,13 @@ pub mod gate;
 mod guard;
 mod health;
 mod listen;
+mod openapi;
+mod page;
 mod problem;
 mod request;
 pub mod state;
+#[cfg(test)]
+mod testing;
 
 pub use access::{Access, PrincipalOf};
 pub use listen::{Doors, ListenError, PROTOCOLS, Tls};

@@ -3,7 +3,7 @@
 use crate::access::{OPEN, admit};
 use crate::problem::{Outcome, Problem};
 use crate::state::State;
-use crate::{api, health};
+use crate::{api, health, openapi, page};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State as Shared};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -30,9 +30,11 @@ pub fn current_id() -> Option<String> {
 
 /// The routes of all doors.
 pub fn router(state: &Arc<State>) -> Router {
-    let (operations, _document) = api::router().split_for_parts();
+    let (operations, document) = api::router().split_for_parts();
     Router::new()
         .merge(health::router())
+        .merge(openapi::router(&document))
+        .merge(page::router())
         .merge(operations)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

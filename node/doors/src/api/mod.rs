@@ -9,6 +9,7 @@ mod reads;
 mod shapes;
 mod tasks;
 
+use crate::problem::Problem;
 use crate::state::State;
 use std::sync::Arc;
 use utoipa::OpenApi;
@@ -17,7 +18,13 @@ use utoipa_axum::router::OpenApiRouter;
 /// What the document says beside the operations.
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Norn", description = "Tasks of a Norn cluster: enqueue, claim, complete, and what is around them."),
+    info(
+        title = "Norn",
+        description = "Tasks of a Norn cluster: enqueue, claim, complete, and what is around them.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    servers((url = "/", description = "The node that this document is from.")),
+    components(schemas(Problem)),
     tags(
         (name = "tasks", description = "Tasks: enqueue, read, list, cancel."),
         (name = "claims", description = "Work on tasks under a lease."),
