@@ -40,6 +40,7 @@ mod form;
 mod groups;
 mod input;
 mod operations;
+mod overview;
 mod policy_input;
 mod queues;
 mod redrive;

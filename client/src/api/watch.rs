@@ -29,6 +29,10 @@ pub enum WatchNoticeKind {
     Lagged,
     /// Some partitions have no reachable node that could continue the watch.
     Silent,
+    /// The group has ended, and the watch with it.
+    Ended,
+    /// The node is about to stop: go on at another one, or at this one once it is back.
+    Bye,
     /// One of a later version.
     #[serde(other)]
     Other,

@@ -4,7 +4,7 @@ use super::Client;
 use super::answers::unexpected;
 use crate::session::Draft;
 use norn_wire::error::{Error, ErrorCode};
-use norn_wire::group::MemberOf;
+use norn_wire::group::{GroupView, MemberOf};
 use norn_wire::ids::TaskId;
 use norn_wire::request::{Acks, Request};
 use norn_wire::response::{Acked, Response, TaskView};
@@ -73,15 +73,32 @@ impl Client {
     /// # }
     /// ```
     pub async fn members(&self, group: TaskId) -> Result<Vec<GroupMember>, Error> {
-        let join = self.get(group).await?;
-        let Some(view) = join.group else {
-            return Err(Error::invalid("the task is no join of a group").about(group));
-        };
+        let (view, all) = (self.group(group).await?, usize::MAX);
+        self.members_of(group, view, 0, all, true).await
+    }
+
+    /// Progress of a group. Refuses a task that is no join.
+    pub async fn group(&self, group: TaskId) -> Result<GroupView, Error> {
+        let view = self.get(group).await?.group;
+        view.ok_or_else(|| Error::invalid("the task is no join of a group").about(group))
+    }
+
+    /// A page of the members of a group whose progress was read: those with numbers above `after`, `count` at most. If all have ended and
+    /// `waits`, the read of a member waits for its end to be on a majority of the disks.
+    pub async fn members_of(
+        &self,
+        group: TaskId,
+        view: GroupView,
+        after: u32,
+        count: usize,
+        waits: bool,
+    ) -> Result<Vec<GroupMember>, Error> {
         let total = view.total.unwrap_or(0);
         // A join that was cancelled has ended before its members: do not wait for them.
-        let ended = view.ended >= total;
-        let (mut members, mut reads) = (Vec::with_capacity(total as usize), JoinSet::new());
-        for number in 1..=total {
+        let ended = waits && view.ended >= total;
+        let numbers = after.saturating_add(1)..=total;
+        let (mut members, mut reads) = (Vec::new(), JoinSet::new());
+        for number in numbers.take(count) {
             while reads.len() >= READS_MAX {
                 members.extend(reads.join_next().await.transpose().map_err(lost)?);
             }

@@ -45,6 +45,22 @@ impl WatchState {
         }
     }
 
+    /// Creates a watch that goes on behind an earlier one with this cursor. What that one has reported behind the cursor is reported
+    /// again, and an ending from before it may be.
+    pub fn resume(subject: Subject, cursor: WatchCursor) -> WatchState {
+        WatchState { cursor: Some(cursor), ..WatchState::new(subject) }
+    }
+
+    /// Cursor behind all items that were taken in; absent before the first answer.
+    pub fn cursor(&self) -> Option<&WatchCursor> {
+        self.cursor.as_ref()
+    }
+
+    /// Whether all items have been taken out.
+    pub fn is_told(&self) -> bool {
+        self.news.is_empty()
+    }
+
     /// The next call. After the first answer, it waits up to `wait_ms` for an event.
     pub fn request(&self, wait_ms: u64) -> Request {
         Request::Watch { subject: self.subject.clone(), cursor: self.cursor.clone(), wait_ms }
@@ -143,6 +159,22 @@ mod tests {
         watch.take(answer(3, Vec::new()));
         let expected = [WatchNews::Event(done), WatchNews::Lagged, WatchNews::Silent(2), WatchNews::Silent(0)];
         assert_eq!(drain(&mut watch), expected);
+    }
+
+    #[test]
+    fn a_watch_goes_on_at_the_cursor_of_an_earlier_one() {
+        let subject = Subject::Group(TaskId::MIN);
+        let mut first = WatchState::new(subject.clone());
+        assert!(first.cursor().is_none());
+        first.take(answer(3, vec![event(1, State::Done)]));
+        assert!(!first.is_told());
+        drain(&mut first);
+        assert!(first.is_told());
+        let cursor = first.cursor().unwrap().clone();
+        let mut second = WatchState::resume(subject, cursor.clone());
+        assert!(matches!(second.request(5), Request::Watch { cursor: Some(at), .. } if at == cursor));
+        second.take(answer(4, vec![event(2, State::Done)]));
+        assert_eq!(drain(&mut second), [WatchNews::Event(event(2, State::Done))]);
     }
 
     #[test]

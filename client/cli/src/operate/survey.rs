@@ -111,15 +111,7 @@ impl Survey {
 
     /// Returns the progress of a partition.
     pub fn phase(&self, partition: &PartitionView) -> PartitionPhase {
-        if !partition.next.is_empty() {
-            PartitionPhase::Moving
-        } else if self.leavers(partition).next().is_some() {
-            PartitionPhase::Leaving
-        } else if !partition.leaving.is_empty() {
-            PartitionPhase::Left
-        } else {
-            PartitionPhase::Stable
-        }
+        PartitionPhase::of(partition, &self.view)
     }
 
     /// Whether a partition is moving, except for what only dead nodes can do.
