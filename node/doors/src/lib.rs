@@ -17,6 +17,7 @@ mod answer;
 mod api;
 mod body;
 mod caller;
+mod cross;
 pub mod gate;
 mod guard;
 mod health;
@@ -25,6 +26,7 @@ mod openapi;
 mod page;
 mod problem;
 mod request;
+mod sse;
 pub mod state;
 #[cfg(test)]
 mod testing;

@@ -12,7 +12,8 @@ use utoipa::openapi::{self, RefOr};
 
 /// Pause that is advised where a repeat helps and no better time is known.
 const RETRY_AFTER_S: u64 = 1;
-const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// Media type of problem documents.
+pub const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// A refusal or failure as the body of an answer. Members that do not apply are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

@@ -1,13 +1,14 @@
 //! What happens around each request: an id, a limit, a line in the log.
 
 use crate::access::{OPEN, admit};
+use crate::cross::{cross_origin, no_vain_body};
 use crate::problem::{Outcome, Problem};
 use crate::state::State;
 use crate::{api, health, openapi, page};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State as Shared};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use norn_wire::{Error, ErrorCode, Retry};
 use std::sync::Arc;
@@ -38,7 +39,9 @@ pub fn router(state: &Arc<State>) -> Router {
         .merge(operations)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(from_fn(no_vain_body))
         .layer(from_fn_with_state(Arc::clone(state), admit))
+        .layer(from_fn_with_state(Arc::clone(state), cross_origin))
         .layer(from_fn_with_state(Arc::clone(state), around))
         .with_state(Arc::clone(state))
 }

@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::gate::Gate;
 use crate::problem::Problem;
+use crate::sse::Kept;
 use norn_client::local::LocalNode;
 use norn_wire::response::Identity;
 use norn_wire::{Error, ErrorCode};
@@ -23,6 +24,8 @@ pub struct Bounds {
     pub connections_max: usize,
     /// Most requests under way, waiting ones included. One more is answered 429.
     pub requests_max: usize,
+    /// Most streams of events under way. One more is answered 429.
+    pub streams_max: usize,
     /// Largest body of a request.
     pub body_bytes_max: usize,
     /// Memory for the bodies of all requests that are being read or served.
@@ -44,6 +47,7 @@ impl Default for Bounds {
         Bounds {
             connections_max: 1_024,
             requests_max: 16_384,
+            streams_max: 1_024,
             body_bytes_max: 8 << 20,
             bodies_bytes_max: 64 << 20,
             head_timeout: Duration::from_secs(10),
@@ -87,6 +91,10 @@ pub struct State {
     pub bodies: Arc<Semaphore>,
     /// Requests that may still begin.
     pub requests: Arc<Semaphore>,
+    /// Streams of events that may still begin.
+    pub streams: Arc<Semaphore>,
+    /// Places in watches, for readers that come back.
+    pub watches: Kept,
     gate: OnceLock<Gate>,
 }
 
@@ -99,6 +107,8 @@ impl State {
             phase,
             bodies: Arc::new(Semaphore::new(bounds.bodies_bytes_max / BUDGET_UNIT_BYTES)),
             requests: Arc::new(Semaphore::new(bounds.requests_max)),
+            streams: Arc::new(Semaphore::new(bounds.streams_max)),
+            watches: Kept::default(),
             gate: OnceLock::new(),
         }
     }

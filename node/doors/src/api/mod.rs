@@ -3,14 +3,24 @@
 //! Names of queues, groups and schedules may hold `/`, so they stand in queries and bodies, never in paths: proxies break `%2F`.
 
 mod claims;
+mod cluster;
+mod common;
+mod groups;
 mod held;
 mod lists;
+mod queues;
 mod reads;
+mod redrive;
+mod schedules;
+mod sessions;
 mod shapes;
 mod tasks;
+mod transactions;
+mod watch;
 
 use crate::problem::Problem;
 use crate::state::State;
+use norn_client::api;
 use std::sync::Arc;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -24,10 +34,17 @@ use utoipa_axum::router::OpenApiRouter;
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "/", description = "The node that this document is from.")),
-    components(schemas(Problem)),
+    components(schemas(Problem, api::WatchEvent, api::WatchNotice)),
     tags(
         (name = "tasks", description = "Tasks: enqueue, read, list, cancel."),
         (name = "claims", description = "Work on tasks under a lease."),
+        (name = "sessions", description = "One heartbeat for all claims of a worker."),
+        (name = "transactions", description = "Several tasks changed together, or none."),
+        (name = "groups", description = "Numbered tasks, and the join that runs after all of them."),
+        (name = "queues", description = "Queues, their settings, and what happens to many of their tasks at once."),
+        (name = "schedules", description = "Tasks that the cluster enqueues by itself."),
+        (name = "watch", description = "Changes of tasks, as they happen."),
+        (name = "cluster", description = "Nodes, partitions, and changes of the cluster."),
     )
 )]
 struct About;
@@ -40,4 +57,12 @@ pub fn router() -> OpenApiRouter<Arc<State>> {
         .merge(lists::router())
         .merge(claims::router())
         .merge(held::router())
+        .merge(sessions::router())
+        .merge(transactions::router())
+        .merge(groups::router())
+        .merge(queues::router())
+        .merge(redrive::router())
+        .merge(schedules::router())
+        .merge(watch::router())
+        .merge(cluster::router())
 }

@@ -1,0 +1,110 @@
+//! Transactions: several tasks changed together, or none.
+
+use super::common::Nothing;
+use crate::answer::Json;
+use crate::body::{JsonBody, Query};
+use crate::caller::Short;
+use crate::problem::{Outcome, Problem, Problems};
+use crate::state::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use norn_client::api;
+use norn_client::client::TransactError;
+use norn_client::session::TransactionDraft;
+use norn_wire::transaction::Refusal;
+use norn_wire::{Error, ErrorCode, Retry, TaskId};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Header of a name for a call, which this door does not take here.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+pub(super) fn router() -> OpenApiRouter<Arc<State>> {
+    OpenApiRouter::new().routes(routes!(transact))
+}
+
+/// A transaction that changed nothing, since some tasks were not as expected: a problem with what failed. One list at least has an entry.
+#[derive(Debug, Serialize, ToSchema)]
+struct RefusedTransaction {
+    /// The problem, as fields beside these.
+    #[serde(flatten)]
+    problem: Problem,
+    /// Tasks to edit that failed their precondition.
+    #[schema(value_type = Vec<String>)]
+    changes: Vec<String>,
+    /// Tasks to end that failed their precondition.
+    #[schema(value_type = Vec<String>)]
+    deletes: Vec<String>,
+    /// Tasks of `depends` that failed their precondition.
+    #[schema(value_type = Vec<String>)]
+    depends: Vec<String>,
+    /// Tasks to edit or end that another worker holds.
+    #[schema(value_type = Vec<String>)]
+    owned: Vec<String>,
+    /// Internal errors, as text for people.
+    bugs: Vec<String>,
+}
+
+impl RefusedTransaction {
+    fn new(refusal: &Refusal) -> Self {
+        let texts = |ids: &[TaskId]| ids.iter().map(TaskId::to_string).collect();
+        RefusedTransaction {
+            problem: Problem::new(StatusCode::CONFLICT, "conflict", Retry::Never, refusal.to_string()),
+            changes: texts(&refusal.changes),
+            deletes: texts(&refusal.deletes),
+            depends: texts(&refusal.depends),
+            owned: texts(&refusal.owned),
+            bugs: refusal.bugs.clone(),
+        }
+    }
+}
+
+impl IntoResponse for RefusedTransaction {
+    fn into_response(self) -> Response {
+        let media_type = [(header::CONTENT_TYPE, crate::problem::MEDIA_TYPE)];
+        let mut response = (StatusCode::CONFLICT, Json(&self)).into_response();
+        response.headers_mut().extend(media_type);
+        response.extensions_mut().insert(Outcome(self.problem.code));
+        response
+    }
+}
+
+/// Adds, edits and ends tasks together: all of it, on a majority of the disks, or nothing.
+///
+/// After the code `unknown`, the same body with the problem's `id` as its `id` takes effect once.
+#[utoipa::path(
+    post, path = "/v1/transactions", operation_id = "transact", tag = "transactions",
+    request_body(content = api::TransactionInput, example = json!({
+        "adds": [{"queue": "outbox", "data": "hello"}],
+        "deletes": [{"id": "000038g2m4d7kq9rjscg0080000w3n5t", "token": "7.42"}]
+    })),
+    responses(
+        (status = 200, body = api::TransactionAck, description = "It is done.", example = json!({
+            "added": [{"id": "000038g2m4d7kq9rjscg0080000w3n5v", "version": "00000000000000ff"}], "changed": []
+        })),
+        (status = 409, body = RefusedTransaction, content_type = "application/problem+json",
+            description = "Some tasks were not as expected; nothing is changed."),
+        Problems,
+    )
+)]
+async fn transact(
+    client: Short,
+    Query(Nothing {}): Query<Nothing>,
+    headers: HeaderMap,
+    JsonBody(input): JsonBody<api::TransactionInput>,
+) -> Result<Response, Problem> {
+    if headers.contains_key(IDEMPOTENCY_KEY) {
+        let why = "transactions take no Idempotency-Key; give an `id` in the body (GET /v1/ids lends ids), and repeat it with that";
+        return Err(Error::new(ErrorCode::Unsupported, why).into());
+    }
+    let draft = TransactionDraft::try_from(input).map_err(|error| Problem::invalid(error.0))?;
+    let added = draft.adds.len();
+    match client.transact(draft).await {
+        Ok(tasks) => Ok(Json(&api::TransactionAck::new(&tasks, added)).into_response()),
+        Err(TransactError::Refused(refusal)) => Ok(RefusedTransaction::new(&refusal).into_response()),
+        Err(TransactError::Failed(error)) => Err(error.into()),
+    }
+}

@@ -1,0 +1,96 @@
+//! Watches, as streams of Server-Sent Events.
+
+use super::queues::named;
+use crate::body::Query;
+use crate::caller::Waiting;
+use crate::problem::{Problem, Problems};
+use crate::sse;
+use crate::state::State;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
+use norn_wire::watch::Subject;
+use serde::Deserialize;
+use std::sync::Arc;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Name that a browser's event source sends back.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+pub(super) fn router() -> OpenApiRouter<Arc<State>> {
+    OpenApiRouter::new().routes(routes!(watch))
+}
+
+/// What to watch: a queue or a group.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Watched {
+    /// Watches the tasks of this queue.
+    #[serde(default)]
+    #[param(value_type = String, required = false, example = "mail")]
+    queue: Option<String>,
+    /// Watches the members of the group whose join has this id, until the join has ended.
+    #[serde(default)]
+    #[param(value_type = String, required = false)]
+    group: Option<String>,
+    /// Goes on behind the event with this `id`, as the header `Last-Event-ID` does, which comes first.
+    #[serde(default)]
+    #[param(value_type = String, required = false)]
+    cursor: Option<String>,
+}
+
+impl Watched {
+    fn subject(&self) -> Result<Subject, Problem> {
+        match (&self.queue, &self.group) {
+            (Some(queue), None) => Ok(Subject::Queue(named(queue)?)),
+            (None, Some(group)) => {
+                group.parse().map(Subject::Group).map_err(|error| Problem::invalid(format!("group: {error}")))
+            }
+            (Some(_), Some(_)) => {
+                Err(Problem::invalid("`queue` and `group` exclude each other; leave one of them out"))
+            }
+            (None, None) => Err(Problem::invalid("say what to watch: give `queue` or `group`")),
+        }
+    }
+}
+
+/// Watches the tasks of a queue or a group: an event for each change of a task's state, as it happens.
+///
+/// The answer is a stream of Server-Sent Events. An event without a name has a task's new state as JSON (`WatchEvent`). Events with names
+/// say something of the watch (`WatchNotice`): `begun`; `lagged`, endings before it may be missing, so list what is there; `silent`, so
+/// many partitions cannot be watched now, and 0 once all can; `ended`, the join of the group has ended; `bye`, the node is about to stop;
+/// `failed`, the watch cannot go on, with an error. An event with an `id` is a place to go on from: a reader that connects again with
+/// `Last-Event-ID` misses nothing, and may be told again what came behind the last `id`. Events are kept for a minute; after that the
+/// watch begins anew with `lagged`. A comment comes every 15 seconds.
+#[utoipa::path(
+    get, path = "/v1/watch", operation_id = "watch", tag = "watch",
+    params(Watched, ("Last-Event-ID" = inline(Option<String>), Header, description = "`id` of the last event of an earlier stream.")),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream", description = "Events, as they happen.", example = json!(
+            "id: gaA\nevent: begun\ndata: {\"watch\":\"begun\"}\n\ndata: {\"id\":\"000038g2m4d7kq9rjscg0080000w3n5t\",\
+             \"queue\":\"mail\",\"state\":\"done\",\"number\":null,\"result\":\"sent\",\"result_encoding\":\"utf8\",\"reason\":null}\n\n"
+        )),
+        (status = 204, description = "The watch had ended with `ended`: there is nothing to go on with."),
+        Problems,
+    )
+)]
+async fn watch(
+    client: Waiting,
+    Shared(state): Shared<Arc<State>>,
+    Query(watched): Query<Watched>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let subject = watched.subject()?;
+    let last = match headers.get(LAST_EVENT_ID) {
+        Some(id) => Some(id.to_str().map_err(|_| Problem::invalid("Last-Event-ID: this is no id of an event"))?),
+        None => watched.cursor.as_deref(),
+    };
+    let last = last.filter(|last| !last.is_empty());
+    if last == Some(sse::ENDED_ID) {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Ok(sse::open(client, state, subject, last).await?)
+}
