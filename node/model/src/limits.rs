@@ -26,6 +26,13 @@ pub const RAN_ASIDE_MS: u64 = 100;
 /// grant back minutes later: then its rate token is lost, and the key has had its turn. That errs towards fewer grants.
 pub const GRANT_COST_MS: u64 = 15_000;
 
+/// Queues that a node counts by name, for observers; all others are counted together.
+pub const QUEUES_TALLIED_MAX: usize = 4_096;
+/// Bounds of the classes of times that are counted by queue, in milliseconds.
+pub const SPREAD_MS: [u64; 10] = [10, 100, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000];
+/// Claimable tasks of one queue and partition that are looked at to find since when they wait.
+pub const READY_LOOKS_MAX: usize = 64;
+
 /// Most past claims that a task shows.
 pub const PAST_CLAIMS_MAX: usize = norn_wire::limits::CLAIMS_SHOWN_MAX;
 /// Bytes of results of rejected completions that a reader is shown: the answer must fit a frame.

@@ -2,6 +2,7 @@
 //! decide.
 
 use crate::Node;
+use crate::context::tally::Counted;
 use crate::event::ClientId;
 use crate::write_read::{PendingForward, PendingRequest};
 use norn_model::claim_table::table::{ClaimEntry, ClaimState, Op};
@@ -335,10 +336,24 @@ impl Node {
                 let at_ms = self.now.wall_ms;
                 let not_before_ms = if retry_in_ms == 0 { 0 } else { at_ms.saturating_add(retry_in_ms) };
                 let end = Some(claim_end(outcome, at_ms, self.kept_reason(partition, failed.unwrap_or_default())));
+                let what = if failed.is_some() { Counted::Failed } else { Counted::GivenBack };
+                self.count_end(partition, &id, what);
                 let op = Op::Release { id, token, not_before_ms, at_ms, failed: failed.is_some(), end };
                 self.append(partition, op, Some(Waiting::Call { call, slots: vec![(0, 0)] }));
             }
             Err(error) => self.decide(call, 0, Err(error)),
+        }
+    }
+
+    /// Counts a claim that its worker ends otherwise than by completing the task.
+    fn count_end(&mut self, partition: PartitionId, id: &TaskId, what: Counted) {
+        let replica = &self.partitions[&partition];
+        let Some(spec) = replica.store.task(id).and_then(|task| task.spec.as_ref()) else { return };
+        let entry = replica.consensus.claim_entry(id).filter(|entry| entry.state == ClaimState::Held);
+        let tally = self.outbox.tally_mut();
+        tally.count(&spec.queue, what);
+        if let Some(entry) = entry.filter(|_| what == Counted::Failed) {
+            tally.ran(&spec.queue, self.now.wall_ms.saturating_sub(entry.granted_ms));
         }
     }
 
@@ -365,6 +380,7 @@ impl Node {
         let attempts_max = self.attempts_max(partition, &id);
         if invalid || (attempts_max > 0 && attempt >= attempts_max) {
             let end = Some(claim_end(outcome, self.now.wall_ms, self.kept_reason(partition, reason)));
+            self.count_end(partition, &id, Counted::Failed);
             self.kill(partition, (id, token), &death(reason, invalid), end);
             self.decide_after_commit(call, &id);
         } else {

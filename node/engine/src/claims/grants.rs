@@ -11,6 +11,7 @@ use self::questions::{Session, Tellable};
 use super::broker::Grant;
 use super::grant_costs::Cost;
 use crate::Node;
+use crate::context::tally::Counted;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::claim_table::table::{ClaimState, Ended, Op};
@@ -287,6 +288,7 @@ impl Node {
         let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
         let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { return };
         self.outbox.observe(Observation::Granted { id: *id, token: *token });
+        self.count_grant(partition, &granted);
         let gaps = self.gaps_in_log(partition, id);
         let told = Tellable { granted, fresh, gaps };
         self.claims.grants.sessions.get_mut(&session).expect("under way").tasks.push(told);
@@ -310,6 +312,18 @@ impl Node {
         if state.pending == 0 {
             self.answer_grants(session);
         }
+    }
+
+    /// Counts a grant, and how long its task has waited if this is its first claim.
+    fn count_grant(&mut self, partition: PartitionId, granted: &Granted) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let spec = replica.store.task(&granted.id).and_then(|task| task.spec.as_ref());
+        let since_ms = spec.map_or(0, Content::not_before_ms).max(granted.id.time_ms());
+        let entry = replica.consensus.claim_entry(&granted.id);
+        let granted_ms = entry.filter(|entry| entry.past.is_empty()).map(|entry| entry.granted_ms);
+        let tally = self.outbox.tally_mut();
+        tally.count(&granted.queue, Counted::Granted);
+        granted_ms.into_iter().for_each(|at_ms| tally.waited(&granted.queue, at_ms.saturating_sub(since_ms)));
     }
 
     fn granted_task(&self, partition: PartitionId, id: &TaskId, token: Token) -> Option<Granted> {

@@ -3,6 +3,7 @@
 pub mod latest;
 pub mod outbox;
 pub(crate) mod signals;
+pub mod tally;
 pub mod timers;
 
 use crate::{Effect, Node};

@@ -1,5 +1,6 @@
 //! Effect buffer of a step, in order, and the messages and replies that wait for the disk.
 
+use crate::context::tally::Tally;
 use crate::effect::{Effect, Observation, Ticket};
 use crate::event::ClientId;
 use norn_model::message::{LogPosition, PeerMessage};
@@ -28,6 +29,8 @@ pub struct Outbox {
     /// Messages of this node to itself, handled before the step ends.
     loopback: VecDeque<PeerMessage>,
     counters: BTreeMap<&'static str, u64>,
+    /// Counts by queue.
+    tally: Tally,
     /// Protocol versions of the peers that have connected.
     versions: BTreeMap<NodeId, u8>,
 }
@@ -156,6 +159,11 @@ impl Outbox {
     /// Counts a request of a client by its verb.
     pub fn count_request(&mut self, request: &Request) {
         *self.counters.entry(request.verb()).or_default() += 1;
+    }
+
+    /// Counts by queue.
+    pub fn tally_mut(&mut self) -> &mut Tally {
+        &mut self.tally
     }
 
     /// Takes the next message of this node to itself.

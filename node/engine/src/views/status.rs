@@ -159,7 +159,7 @@ impl Node {
 
     /// Returns counters, versions of members and policies that the node knows, and gauges. As elsewhere in this list, zeros are
     /// left out.
-    fn counters(&self) -> Vec<(String, u64)> {
+    pub(super) fn counters(&self) -> Vec<(String, u64)> {
         let mut counters: Vec<(String, u64)> =
             self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let off_us = self.membership.clocks().off_us(self.now, self.members().count(), &self.config);

@@ -19,13 +19,16 @@ use read::{PendingRead, Reader};
 use super::Node;
 use super::event::ClientId;
 use crate::context::signals::Signal;
+use crate::context::tally::{Counted, Tally};
 use crate::context::timers::Key;
 use crate::controller::reconciler::PendingSteer;
 use crate::payloads::bodies::blobs_of;
+use norn_model::claim_table::table::ClaimState;
 use norn_model::record::Record;
+use norn_model::replica::Partition;
 use norn_model::task::{Slot, Task};
 use norn_wire::error::Error;
-use norn_wire::{NodeId, PartitionId, QueueName, Request, TaskId};
+use norn_wire::{NodeId, PartitionId, QueueName, Request, State, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -210,6 +213,21 @@ impl PendingRequests {
     }
 }
 
+/// Counts a task that has just ended, and the claim under which it was done.
+fn count_ended(tally: &mut Tally, replica: &Partition, id: &TaskId, wall_ms: u64) {
+    let Some(task) = replica.store.task(id) else { return };
+    let Some(queue) = task.spec.as_ref().map(|spec| &spec.queue) else { return };
+    match task.ended() {
+        Some(State::Done) => {
+            tally.count(queue, Counted::Completed);
+            let entry = replica.consensus.claim_entry(id).filter(|entry| matches!(entry.state, ClaimState::Held | ClaimState::Sealed { .. }));
+            entry.into_iter().for_each(|entry| tally.ran(queue, wall_ms.saturating_sub(entry.granted_ms)));
+        }
+        Some(State::Dead) => tally.count(queue, Counted::Dead),
+        _ => {}
+    }
+}
+
 impl Node {
     /// Merges facts into this node's replica, logs them, and reports what follows from them. The caller acknowledges. Returns how many
     /// items changed something.
@@ -224,6 +242,8 @@ impl Node {
     pub(crate) fn merge_shared(&mut self, partition: PartitionId, items: &norn_model::message::Items) -> u64 {
         let (now, config) = (self.now, self.config.clone());
         let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
+        let counts = self.led.contains(&partition);
+        let tally = self.outbox.tally_mut();
         let mut changed = 0;
         let (mut ended, mut bodies) = (Vec::new(), Vec::new());
         let (mut outbox, mut freed, mut purged) = (false, false, Vec::new());
@@ -236,6 +256,12 @@ impl Node {
             freed |= merged.freed;
             if merged.ended {
                 ended.push(*id);
+            }
+            if merged.arrived && counts {
+                delta.spec.iter().for_each(|spec| tally.count(&spec.queue, Counted::Enqueued));
+            }
+            if merged.ended && counts {
+                count_ended(tally, replica, id, now.wall_ms);
             }
             if merged.purged {
                 purged.push(*id);

@@ -59,6 +59,8 @@ pub struct QueueIndex {
     ready: Choice<Rank>,
     /// Tasks by state.
     pub counts: [u64; 6],
+    /// Waiting tasks that wait for a time; the others wait for tasks.
+    pub delayed: u64,
     /// Bytes of tasks that have not ended.
     pub open_bytes: u64,
 }
@@ -131,6 +133,27 @@ impl QueueIndex {
     /// Whether a task with a key is claimable.
     pub fn has_keys(&self) -> bool {
         !self.ready.keyed.is_empty()
+    }
+
+    /// Claimable task that has been so for longest: when that began, by `since_ms`, which is never before the time in the id. At most
+    /// `looks_max` tasks are looked at; there may be an older one if all of these were delayed.
+    pub fn ready_since_ms(&self, looks_max: usize, since_ms: impl Fn(&TaskId) -> u64) -> Option<u64> {
+        let (mut oldest_ms, mut looks) = (None, 0);
+        for part in self.ready.parts(true) {
+            let mut next = part.first().copied();
+            while let Some(rank @ (Reverse(priority), id)) = next.filter(|_| looks < looks_max) {
+                looks += 1;
+                let so_far_ms = since_ms(&id).min(oldest_ms.unwrap_or(u64::MAX));
+                oldest_ms = Some(so_far_ms);
+                next = part.range((Bound::Excluded(rank), Bound::Unbounded)).next().copied();
+                // Ids ascend with time, so the rest of this priority is not older.
+                if next.is_some_and(|(Reverse(same), id)| same == priority && id.time_ms() >= so_far_ms) {
+                    let lower = priority.checked_sub(1).map(|lower| (Reverse(lower), TaskId::MIN));
+                    next = lower.and_then(|lower| part.range(lower..).next().copied());
+                }
+            }
+        }
+        oldest_ms
     }
 
     /// Claimable tasks, those with keys last.
@@ -350,6 +373,8 @@ impl Index {
             index.open_bytes -= u64::from(place.bytes);
         }
         if let Class::Delayed(until_ms) = class {
+            assert!(index.delayed > 0, "a delayed task was not counted");
+            index.delayed -= 1;
             assert!(self.delayed.remove(&(until_ms, id)), "a delayed task is in the index");
         }
         for other in waits_for.iter().filter(|_| place.waits_as(class)) {
@@ -378,6 +403,7 @@ impl Index {
         }
         let index = self.queues.get_mut(queue).expect("just inserted");
         index.counts[state as usize] += 1;
+        index.delayed += u64::from(matches!(class, Class::Delayed(_)));
         if !matches!(class, Class::Ended(_)) {
             index.open_bytes += u64::from(place.bytes);
         }
@@ -499,6 +525,12 @@ impl Index {
     /// All queues.
     pub fn queues(&self) -> impl Iterator<Item = (&QueueName, &QueueIndex)> {
         self.queues.iter()
+    }
+
+    /// The queues behind this one.
+    pub fn queues_after(&self, after: Option<&QueueName>) -> impl Iterator<Item = (&QueueName, &QueueIndex)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.queues.range::<QueueName, _>((from, Bound::Unbounded))
     }
 
     /// Tasks after `after` that wait for this one, in order.

@@ -8,6 +8,7 @@ pub mod places;
 pub mod store;
 pub mod tree;
 pub mod version;
+mod waiting;
 
 use crate::claim_table::table::{ClaimEntry, ClaimState, ClaimTable, Misfit, Op};
 use crate::cohort::{Cohort, Role};

@@ -30,6 +30,8 @@ pub struct Merged {
     pub changed: bool,
     /// The task has ended, and had not before.
     pub ended: bool,
+    /// Its spec is known, and was not before.
+    pub arrived: bool,
     /// Hash of its spec, if the body is new here: the host will report where the log has it.
     pub body: Option<u64>,
     /// Its completions brought children that may not be enqueued yet.
@@ -281,7 +283,8 @@ impl Store {
         self.note_leaver(&id);
         let (had_outbox, outbox) = self.note_outbox(id, &brought);
         self.remember(id);
-        Merged { changed: true, ended, body, outbox, freed: had_outbox && !outbox || join_over, purged }
+        let arrived = !had_spec && self.tasks.get(&id).is_some_and(|entry| entry.task.spec.is_some());
+        Merged { changed: true, ended, arrived, body, outbox, freed: had_outbox && !outbox || join_over, purged }
     }
 
     /// Removes a task from everything but the tree. Returns its digest, and whether it had ended.

@@ -10,6 +10,7 @@
 use super::super::broker::Grant;
 use super::DROP_DELAY_MS;
 use crate::Node;
+use crate::context::tally::Counted;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::claim_table::table::{ClaimEntry, ClaimState, Op};
@@ -165,6 +166,8 @@ impl Node {
         self.claims.grants.unconfirmed.asked.remove(&id);
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let token = replica.consensus.lapse(id);
+        let spec = replica.store.task(&id).and_then(|task| task.spec.as_ref());
+        spec.into_iter().for_each(|spec| self.outbox.tally_mut().count(&spec.queue, Counted::Expired));
         self.outbox.observe(Observation::Expired { id, token });
         if let Some((token, reason, end)) = self.exhausted(partition, &id) {
             self.kill(partition, (id, token), &reason, end);

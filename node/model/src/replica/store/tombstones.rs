@@ -57,7 +57,7 @@ impl Store {
         self.tree.change(&id, before, digest);
         self.remember(id);
         let freed = had_outbox && !outbox;
-        Merged { changed: true, ended: !had_ended, body: None, outbox, freed, purged: false }
+        Merged { changed: true, ended: !had_ended, arrived: false, body: None, outbox, freed, purged: false }
     }
 
     /// Notes a change of state for a tombstone, unless the task was already known to have ended in its queue.
