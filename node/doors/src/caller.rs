@@ -2,6 +2,7 @@
 
 use crate::access::Principal;
 use crate::gate::Pass;
+use crate::metrics::meters::Present;
 use crate::problem::Problem;
 use crate::state::State;
 use axum::extract::{FromRequestParts, RawPathParams};
@@ -18,7 +19,10 @@ pub struct Short(Pass);
 
 /// A client for one call that waits. Dropping it with the call releases what the call was granted.
 #[derive(Debug)]
-pub struct Waiting(Pass);
+pub struct Waiting {
+    pass: Pass,
+    _counted: Present,
+}
 
 impl Deref for Short {
     type Target = Client;
@@ -32,7 +36,7 @@ impl Deref for Waiting {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        &self.0
+        &self.pass
     }
 }
 
@@ -50,7 +54,7 @@ impl FromRequestParts<Arc<State>> for Waiting {
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Self, Problem> {
         let Principal(name) = Principal::from_request_parts(parts, state).await?;
-        Ok(Waiting(state.gate()?.waiting(&name)?))
+        Ok(Waiting { pass: state.gate()?.waiting(&name)?, _counted: state.meters.long_polls.enter() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Time limits of a connection, which no server library has all of: for headers that come slowly, for a connection without a request,
 //! and for a reader that takes no byte.
 
+use crate::metrics::meters::Traffic;
 use axum::body::Body;
 use http_body::{Frame, SizeHint};
 use std::io;
@@ -94,6 +95,7 @@ pub struct Guard<S> {
     stream: S,
     limits: Limits,
     activity: Arc<Activity>,
+    traffic: Arc<Traffic>,
     /// When the wait for a request began.
     idle_since: Instant,
     /// When the first byte of the request arrived that has not begun yet.
@@ -109,12 +111,13 @@ pub struct Guard<S> {
 
 impl<S> Guard<S> {
     /// Puts a connection under its limits.
-    pub fn new(stream: S, limits: Limits, activity: Arc<Activity>) -> Guard<S> {
+    pub fn new(stream: S, limits: Limits, activity: Arc<Activity>, traffic: Arc<Traffic>) -> Guard<S> {
         let now = Instant::now();
         Guard {
             stream,
             limits,
             activity,
+            traffic,
             idle_since: now,
             head_since: None,
             ended_seen: 0,
@@ -164,6 +167,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         let deadline = this.read_deadline();
         match Pin::new(&mut this.stream).poll_read(context, buffer) {
             Poll::Ready(result) => {
+                this.traffic.receive(buffer.filled().len().saturating_sub(before));
                 if buffer.filled().len() > before && this.limits.one_by_one && deadline.is_some() {
                     this.head_since.get_or_insert_with(Instant::now);
                 }
@@ -186,6 +190,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
 }
 
 impl<S> Guard<S> {
+    fn count_sent(&self, polled: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = polled {
+            self.traffic.send(*bytes);
+        }
+    }
+
     fn watch_write<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.write_since = None;
@@ -201,6 +211,7 @@ impl<S> Guard<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.count_sent(&polled);
         self.watch_write(context, polled)
     }
 
@@ -210,6 +221,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.count_sent(&polled);
         self.watch_write(context, polled)
     }
 
@@ -238,7 +250,7 @@ mod tests {
     fn guarded() -> (DuplexStream, Guard<DuplexStream>, Arc<Activity>) {
         let (near, far) = tokio::io::duplex(64);
         let activity = Arc::default();
-        (near, Guard::new(far, LIMITS, Arc::clone(&activity)), activity)
+        (near, Guard::new(far, LIMITS, Arc::clone(&activity), Arc::default()), activity)
     }
 
     /// How long a read waits until it fails.

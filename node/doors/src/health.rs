@@ -2,14 +2,18 @@
 //!
 //! - `/livez`: the node takes events. It says nothing of peers, quorum, clocks or room: a restart would heal none of these.
 //! - `/readyz`: it has read its log, belongs to a cluster and is not about to stop. A minority is ready: it takes what needs no majority.
+//!   With `?claims=1` it must also know a leader of every partition that it holds, as claims need one.
 //! - `/startupz`: it has read its log.
 
+use crate::body::Query;
+use crate::problem::Problem;
 use crate::state::{Host, Phase, State};
 use axum::Router;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use axum::routing::get;
 use norn_wire::response::Identity;
+use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +54,21 @@ async fn alive(Shared(state): Shared<Arc<State>>) -> Answer {
     }
 }
 
-async fn ready(Shared(state): Shared<Arc<State>>) -> Answer {
+/// What a node must be able to do to be ready.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// 1: claims, too.
+    #[serde(default)]
+    claims: u8,
+}
+
+async fn ready(Shared(state): Shared<Arc<State>>, wanted: Result<Query<Wanted>, Problem>) -> Result<Answer, Problem> {
+    let Query(Wanted { claims }) = wanted?;
+    Ok(readiness(&state, claims > 0).await)
+}
+
+async fn readiness(state: &State, claims: bool) -> Answer {
     let phase = state.phase.borrow().clone();
     match phase {
         Phase::Starting => ill("the node is reading its log"),
@@ -58,6 +76,9 @@ async fn ready(Shared(state): Shared<Arc<State>>) -> Answer {
         Phase::Running(host) => match identity(&host).await {
             Ok(identity) if identity.genesis.is_none() => ill(
                 "the node has no cluster yet: found one with `norn cluster init`, or add it with `norn cluster add`",
+            ),
+            Ok(identity) if claims && !identity.serving => ill(
+                "a partition of this node has no leader that it knows of: it takes tasks, and claims wait; see `norn partitions`",
             ),
             Ok(_) => well("ready"),
             Err(answer) => answer,

@@ -22,6 +22,7 @@ pub mod gate;
 mod guard;
 mod health;
 mod listen;
+pub mod metrics;
 mod openapi;
 mod page;
 mod problem;

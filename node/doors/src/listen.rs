@@ -2,6 +2,7 @@
 
 use crate::access::{Peer, PrincipalOf};
 use crate::guard::{Activity, Guard, Held, Limits};
+use crate::metrics::meters::Turned;
 use crate::problem::Problem;
 use crate::state::State;
 use axum::Router;
@@ -146,6 +147,7 @@ impl Door {
                 }
                 // At most one refusal is under way; further ones are dropped, so that a flood costs no memory.
                 Err(_) => {
+                    self.state.meters.turn_away(Turned::TooMany);
                     refuse(stream, door.tls.is_none(), || {
                         Error::new(ErrorCode::Overloaded, "the node has too many connections; try again later").into()
                     })
@@ -161,6 +163,7 @@ impl Door {
         let Some(tls) = &self.tls else {
             let Some(peer) = Peer::plain(&self.state.access, address) else {
                 tracing::debug!(%address, "plain text from an address that is no proxy's");
+                self.state.meters.turn_away(Turned::Plain);
                 let why = "plain text is taken from the proxies of the setting `http_proxies` alone";
                 return refuse(stream, true, || Error::new(ErrorCode::Denied, why).into()).await;
             };
@@ -170,8 +173,14 @@ impl Door {
         let head_timeout = self.state.bounds.head_timeout;
         let stream = match tokio::time::timeout(head_timeout, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!(%address, %error, "handshake"),
-            Err(_) => return tracing::debug!(%address, "the handshake took too long"),
+            Ok(Err(error)) => {
+                self.state.meters.turn_away(Turned::Handshake);
+                return tracing::debug!(%address, %error, "handshake");
+            }
+            Err(_) => {
+                self.state.meters.turn_away(Turned::Handshake);
+                return tracing::debug!(%address, "the handshake took too long");
+            }
         };
         let (_, session) = stream.get_ref();
         let certificate = session.peer_certificates().and_then(|chain| chain.first());
@@ -183,8 +192,10 @@ impl Door {
     }
 
     async fn serve_http1<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(&self, stream: S, peer: Peer) {
-        let activity = Arc::new(Activity::default());
-        let guard = Guard::new(stream, self.limits(true), Arc::clone(&activity));
+        let (activity, _open) = (Arc::new(Activity::default()), self.state.meters.connections.enter());
+        self.state.meters.accept();
+        let guard =
+            Guard::new(stream, self.limits(true), Arc::clone(&activity), Arc::clone(&self.state.meters.traffic));
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX).keep_alive(true);
         let router = self.router.clone();
@@ -203,8 +214,10 @@ impl Door {
     }
 
     async fn serve_http2<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(&self, stream: S, peer: Peer) {
-        let activity = Arc::new(Activity::default());
-        let guard = Guard::new(stream, self.limits(false), Arc::clone(&activity));
+        let (activity, _open) = (Arc::new(Activity::default()), self.state.meters.connections.enter());
+        self.state.meters.accept();
+        let guard =
+            Guard::new(stream, self.limits(false), Arc::clone(&activity), Arc::clone(&self.state.meters.traffic));
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())

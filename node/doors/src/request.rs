@@ -1,10 +1,11 @@
 //! What happens around each request: an id, a limit, a line in the log.
 
-use crate::access::{OPEN, admit};
+use crate::access::admit;
 use crate::cross::{cross_origin, no_vain_body};
+use crate::metrics::meters::Meters;
 use crate::problem::{Outcome, Problem};
 use crate::state::State;
-use crate::{api, health, openapi, page};
+use crate::{api, health, metrics, openapi, page};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State as Shared};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -13,11 +14,15 @@ use axum::response::{IntoResponse, Response};
 use norn_wire::{Error, ErrorCode, Retry};
 use std::sync::Arc;
 use std::time::Instant;
+use utoipa::openapi::OpenApi;
 
 /// Id of a request, given by the sender or drawn here.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest id that a sender may give.
 const REQUEST_ID_BYTES_MAX: usize = 64;
+
+/// Routes without a limit of requests.
+const TOLD_ALWAYS: [&str; 4] = ["/livez", "/readyz", "/startupz", "/metrics"];
 
 tokio::task_local! {
     /// Id of the request that the task serves.
@@ -32,8 +37,10 @@ pub fn current_id() -> Option<String> {
 /// The routes of all doors.
 pub fn router(state: &Arc<State>) -> Router {
     let (operations, document) = api::router().split_for_parts();
+    name_verbs(&state.meters, &document);
     Router::new()
         .merge(health::router())
+        .merge(metrics::router())
         .merge(openapi::router(&document))
         .merge(page::router())
         .merge(operations)
@@ -44,6 +51,26 @@ pub fn router(state: &Arc<State>) -> Router {
         .layer(from_fn_with_state(Arc::clone(state), cross_origin))
         .layer(from_fn_with_state(Arc::clone(state), around))
         .with_state(Arc::clone(state))
+}
+
+/// Gives each route its name in the metrics: that of its operation.
+fn name_verbs(meters: &Meters, document: &OpenApi) {
+    for (route, item) in &document.paths.paths {
+        let operations = [
+            ("GET", &item.get),
+            ("POST", &item.post),
+            ("PUT", &item.put),
+            ("PATCH", &item.patch),
+            ("DELETE", &item.delete),
+        ];
+        for (method, operation) in operations {
+            let name = operation.as_ref().and_then(|operation| operation.operation_id.as_deref());
+            name.into_iter().for_each(|name| meters.name_verb(method, route, name));
+        }
+    }
+    for route in ["livez", "readyz", "startupz", "metrics"] {
+        meters.name_verb("GET", &format!("/{route}"), route);
+    }
 }
 
 async fn no_route(uri: Uri) -> Problem {
@@ -62,21 +89,23 @@ async fn around(Shared(state): Shared<Arc<State>>, request: Request, next: Next)
     let begin = Instant::now();
     let (method, path) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let served = async {
+        // Health and metrics are told under any load; connections bound them.
+        let is_told_always = path.as_ref().is_some_and(|path| TOLD_ALWAYS.contains(&path.as_str()));
         let place = state.requests.try_acquire();
-        if place.is_err() && !OPEN.contains(&request.uri().path()) {
+        if place.is_err() && !is_told_always {
             let error = Error::new(ErrorCode::Overloaded, "the node has too many requests under way; try again later");
             return Problem::from(error).into_response();
         }
-        let response = next.run(request).await;
-        drop(place);
-        response
+        next.run(request).await
     };
     let mut response = CURRENT.scope(id.clone(), served).await;
     let outcome = response.extensions().get::<Outcome>().map(|outcome| outcome.0.clone());
+    let route = path.as_ref().map(MatchedPath::as_str);
+    state.meters.answered(method.as_str(), route, response.status().as_u16(), outcome.as_deref(), begin.elapsed());
     tracing::debug!(
         request_id = id.to_str().unwrap_or_default(),
         %method,
-        route = path.as_ref().map_or("", MatchedPath::as_str),
+        route = route.unwrap_or_default(),
         status = response.status().as_u16(),
         outcome = outcome.as_deref().unwrap_or("ok"),
         ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -2,6 +2,9 @@
 
 use crate::access::Access;
 use crate::gate::Gate;
+use crate::metrics::measures::{Measures, Surroundings};
+use crate::metrics::meters::Meters;
+use crate::metrics::times::TimesAt;
 use crate::problem::Problem;
 use crate::sse::Kept;
 use norn_client::local::LocalNode;
@@ -40,6 +43,8 @@ pub struct Bounds {
     pub call_timeout: Duration,
     /// Time for requests under way to end once the node stops.
     pub drain_timeout: Duration,
+    /// Queues that metrics show by name.
+    pub metrics_queues: usize,
 }
 
 impl Default for Bounds {
@@ -55,16 +60,28 @@ impl Default for Bounds {
             idle_timeout: Duration::from_secs(75),
             call_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(2),
+            metrics_queues: 1_000,
         }
     }
 }
+
+/// An answer of the node that has to be waited for.
+pub type Told<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The node behind the doors.
 pub trait Host: Debug + Send + Sync {
     /// The way to it.
     fn local(&self) -> LocalNode;
     /// Asks it who it is. It answers without a cluster, a leader or a peer, as soon as it takes its next event; `None` once it has stopped.
-    fn identity(&self) -> Pin<Box<dyn Future<Output = Option<Identity>> + Send + '_>>;
+    fn identity(&self) -> Told<'_, Option<Identity>>;
+    /// Counters and gauges that are there without asking the node, by the names that `norn status` shows, zeros included.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+    /// Times of writing and syncing the log.
+    fn log_syncs(&self) -> TimesAt;
+    /// Asks the node for its measures. It answers as soon as it takes its next events; `None` once it has stopped.
+    fn measures(&self) -> Told<'_, Option<Arc<Measures>>>;
+    /// Looks at the node's files. `None` if an earlier look has not ended.
+    fn surroundings(&self) -> Told<'_, Option<Surroundings>>;
 }
 
 /// How far the node is.
@@ -95,6 +112,8 @@ pub struct State {
     pub streams: Arc<Semaphore>,
     /// Places in watches, for readers that come back.
     pub watches: Kept,
+    /// What the doors count of themselves.
+    pub meters: Meters,
     gate: OnceLock<Gate>,
 }
 
@@ -109,6 +128,7 @@ impl State {
             requests: Arc::new(Semaphore::new(bounds.requests_max)),
             streams: Arc::new(Semaphore::new(bounds.streams_max)),
             watches: Kept::default(),
+            meters: Meters::default(),
             gate: OnceLock::new(),
         }
     }

@@ -1,20 +1,23 @@
 //! The doors of a node: its HTTP listener, and what it tells the doors of itself.
 
 use crate::runtime::answers::answers;
-use crate::runtime::driver::{External, Inputs};
+use crate::runtime::driver::{External, Inputs, Internal};
 use crate::runtime::listener::CLIENT_FIRST;
+use crate::runtime::metrics::{Counter, Metrics};
+use crate::runtime::surroundings::Lookout;
 use crate::runtime::tls;
 use norn_client::local::LocalNode;
+use norn_doors::metrics::measures::{Measures, Surroundings};
+use norn_doors::metrics::times::TimesAt;
+use norn_doors::state::Told;
 use norn_doors::{Access, Bounds, Doors, Host, ListenError, Phase, State, Tls};
 use norn_engine::{ClientId, Principal};
 use norn_wire::response::Identity;
 use norn_wire::{Request, Response};
 use rustls::pki_types::CertificateDer;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 
 /// Settings of the HTTP listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +77,8 @@ impl OwnQuestions {
 pub(in crate::runtime) struct NodeHost {
     pub local: LocalNode,
     pub questions: Arc<OwnQuestions>,
+    pub metrics: Arc<Metrics>,
+    pub lookout: Lookout,
 }
 
 impl Host for NodeHost {
@@ -81,7 +86,27 @@ impl Host for NodeHost {
         self.local.clone()
     }
 
-    fn identity(&self) -> Pin<Box<dyn Future<Output = Option<Identity>> + Send + '_>> {
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Counter::ALL.iter().map(|counter| (counter.name(), self.metrics.get(*counter))).collect()
+    }
+
+    fn log_syncs(&self) -> TimesAt {
+        self.metrics.log_syncs.at()
+    }
+
+    fn measures(&self) -> Told<'_, Option<Arc<Measures>>> {
+        Box::pin(async {
+            let (asker, told) = oneshot::channel();
+            self.questions.inputs.internal.send(Internal::Measure(asker)).await.ok()?;
+            told.await.ok()
+        })
+    }
+
+    fn surroundings(&self) -> Told<'_, Option<Surroundings>> {
+        Box::pin(self.lookout.look())
+    }
+
+    fn identity(&self) -> Told<'_, Option<Identity>> {
         Box::pin(async {
             match self.questions.ask(Request::Identify).await? {
                 Response::Identity(identity) => Some(*identity),

@@ -4,6 +4,7 @@ use crate::runtime::answers::AnswerSender;
 use crate::runtime::archive::{Archive, Batch};
 use crate::runtime::clock::Clock;
 use crate::runtime::loader::{Loaded, Loader};
+use crate::runtime::measuring::{Asker, Measuring};
 use crate::runtime::metrics::{Counter, Metrics, PeerRefusals};
 use crate::runtime::peers::{NO_MEMBER, Peers};
 use crate::runtime::store::{Report, Store, fatal};
@@ -62,6 +63,8 @@ pub enum Internal {
     },
     /// The memory in use.
     Memory(MemoryReport),
+    /// Measure the node.
+    Measure(Asker),
     /// Hand leaderships over and stop.
     Shutdown,
 }
@@ -156,6 +159,7 @@ struct Running {
     /// The change by which the node left its cluster, as logged. Empty while it is a member.
     left_by: String,
     refusals: PeerRefusals,
+    measuring: Measuring,
 }
 
 impl Driver {
@@ -171,6 +175,7 @@ impl Driver {
             waits: false,
             left_by: String::new(),
             refusals: PeerRefusals::default(),
+            measuring: Measuring::default(),
         };
         let now = running.driver.clock.now();
         running.driver.node.start(now, running.driver.durable, &mut running.effects);
@@ -206,6 +211,7 @@ impl Running {
             () = sleep => self.step(Event::Wake),
             // While the log is behind, a sync is under way, and its end arrives through the branch above.
             Some(input) = self.driver.external.recv(), if !full => self.take_external(input),
+            () = std::future::ready(()), if self.measuring.is_under_way() => {}
         }
         for _ in 0..EVENTS_PER_TURN_MAX {
             let Ok(input) = self.driver.internal.try_recv() else { break };
@@ -226,6 +232,7 @@ impl Running {
         if self.driver.node.next_wake().is_some_and(|at_us| at_us <= now_us) {
             self.step(Event::Wake);
         }
+        self.measuring.advance(&mut self.driver.node);
         // All records of a turn are written to the disk together.
         self.driver.store.wake();
         // The queues are rarely empty under load, and other tasks share this thread.
@@ -255,6 +262,7 @@ impl Running {
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
             Internal::Archived { partition, number, done } => Event::Archived { partition, number, done },
             Internal::Memory(report) => Event::Memory(report),
+            Internal::Measure(asker) => return self.measuring.ask(asker),
             Internal::Shutdown => Event::Shutdown,
         };
         self.step(event);

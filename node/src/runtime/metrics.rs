@@ -1,5 +1,6 @@
 //! Counters of a node's host and core, for `status` and the log.
 
+use norn_doors::metrics::times::{SYNC_US, Times};
 use norn_engine::Observation;
 use norn_wire::NodeId;
 use norn_wire::response::Standing;
@@ -164,13 +165,19 @@ counters! {
 #[derive(Debug)]
 pub struct Metrics {
     counts: [AtomicU64; Counter::ALL.len()],
+    /// Times of writing and syncing the log.
+    pub log_syncs: Times,
     /// Why the node stops by itself.
     ending: OnceLock<String>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        Metrics { counts: [const { AtomicU64::new(0) }; Counter::ALL.len()], ending: OnceLock::new() }
+        Metrics {
+            counts: [const { AtomicU64::new(0) }; Counter::ALL.len()],
+            log_syncs: Times::new(SYNC_US),
+            ending: OnceLock::new(),
+        }
     }
 }
 
@@ -534,6 +541,16 @@ mod tests {
             metrics.observe(&Observation::DataLoss { partition: 1, facts, table, lost: true, found });
         }
         assert_eq!([Counter::DataLosses, Counter::DataRecoveries].map(|counter| metrics.get(counter)), [1, 2]);
+    }
+
+    #[test]
+    fn every_counter_has_a_lasting_name_in_the_metrics() {
+        use norn_doors::metrics::table::{ELSEWHERE, of_today};
+        let names = Counter::ALL.iter().map(|counter| counter.name()).chain(COUNTED).chain(norn_engine::STANDINGS);
+        for name in names {
+            let is_elsewhere = ELSEWHERE.iter().any(|(today, _)| *today == name);
+            assert!(of_today(name).is_some() != is_elsewhere, "{name}");
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod hints;
 pub mod joining;
 pub mod listener;
 mod loader;
+mod measuring;
 pub mod memory;
 pub mod metrics;
 pub mod moved;
@@ -36,6 +37,7 @@ pub mod renewing;
 pub mod server;
 pub mod settings;
 pub mod store;
+mod surroundings;
 pub mod tls;
 pub mod transport;
 

@@ -16,6 +16,7 @@ use crate::runtime::peers::{Peers, Speaker};
 use crate::runtime::renewing::Opened;
 use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
+use crate::runtime::surroundings::Lookout;
 use crate::runtime::tls::{Credentials, TlsError, own_principal};
 use crate::runtime::transport::{CloseCode, bind_first, endpoint};
 use norn_client::dial::addresses;
@@ -330,7 +331,8 @@ impl Server {
         let questions = Arc::new(OwnQuestions::new(inputs.clone(), Arc::clone(&name)));
         let driver = tokio::spawn(driver.run());
         if let Some(doors) = &doors {
-            doors.run(NodeHost { local, questions: Arc::clone(&questions) });
+            let lookout = Lookout::new(settings.data, settings.certificates);
+            doors.run(NodeHost { local, questions: Arc::clone(&questions), metrics: Arc::clone(&metrics), lookout });
         }
         Ok(Server {
             address,

@@ -249,7 +249,9 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
         let done = write_batches(shared, &mut journal, metrics, batches, began_us, &report)
             .inspect(|()| {
                 if journal.syncs() > syncs {
-                    disk_latency.synced(now_us(), now_us() - began_us);
+                    let took_us = now_us() - began_us;
+                    disk_latency.synced(now_us(), took_us);
+                    metrics.log_syncs.add_us(took_us);
                 }
             })
             .and_then(|()| part.map_or(Ok(()), |part| save(&mut journal, part, &report)))

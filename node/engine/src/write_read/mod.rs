@@ -220,7 +220,10 @@ fn count_ended(tally: &mut Tally, replica: &Partition, id: &TaskId, wall_ms: u64
     match task.ended() {
         Some(State::Done) => {
             tally.count(queue, Counted::Completed);
-            let entry = replica.consensus.claim_entry(id).filter(|entry| matches!(entry.state, ClaimState::Held | ClaimState::Sealed { .. }));
+            let entry = replica
+                .consensus
+                .claim_entry(id)
+                .filter(|entry| matches!(entry.state, ClaimState::Held | ClaimState::Sealed { .. }));
             entry.into_iter().for_each(|entry| tally.ran(queue, wall_ms.saturating_sub(entry.granted_ms)));
         }
         Some(State::Dead) => tally.count(queue, Counted::Dead),

@@ -3,7 +3,7 @@
 //! The defaults and bounds of [`Config`](super::Config), the check of what an operator sets, `norn start --print-config` and
 //! `node/docs/settings.md` come from it.
 
-use crate::limits::LEASE_MS_MAX;
+use crate::limits::{LEASE_MS_MAX, QUEUES_TALLIED_MAX};
 use norn_wire::Versions;
 
 /// Default of `segment_bytes`.
@@ -509,6 +509,13 @@ const HTTP: &[Setting] = &[
         [1_000, 3_600_000],
         75_000,
         "Time after which a connection without a request is closed, and one whose client takes no byte of an answer.",
+    ),
+    number(
+        "metrics_queues",
+        "queues",
+        [0, QUEUES_TALLIED_MAX as u64],
+        1_000,
+        "Queues that `/metrics` shows by name, the first that the node saw. The rest are shown together, as `_other`.",
     ),
 ];
 

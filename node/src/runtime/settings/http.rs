@@ -25,6 +25,7 @@ impl Effective {
             head_timeout: self.milliseconds("http_head_timeout_ms"),
             body_timeout: self.milliseconds("http_body_timeout_ms"),
             idle_timeout: self.milliseconds("http_idle_timeout_ms"),
+            metrics_queues: self.count("metrics_queues"),
             ..Bounds::default()
         };
         let least = self.bounds("http_memory_bytes").filter(|least| !least.allow(self.number("http_memory_bytes")));
