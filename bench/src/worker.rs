@@ -117,10 +117,10 @@ fn failures<T, E: std::fmt::Display>(results: Vec<Result<T, E>>) -> Vec<String> 
 /// Failures in the answer to a call, or to its items.
 fn failures_in(answer: Result<Value>) -> Vec<String> {
     match answer {
-        Ok(Value::Array(items)) => {
-            items.iter().map(|item| &item["error"]).filter(|error| !error.is_null()).map(Value::to_string).collect()
+        Ok(answer) => {
+            let items = answer["items"].as_array().into_iter().flatten();
+            items.map(|item| &item["error"]).filter(|error| !error.is_null()).map(Value::to_string).collect()
         }
-        Ok(_) => Vec::new(),
         Err(error) => vec![format!("{error:#}")],
     }
 }
