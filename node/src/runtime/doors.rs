@@ -124,17 +124,18 @@ pub(in crate::runtime) struct OpenDoors {
 }
 
 impl OpenDoors {
-    /// Opens the doors. Until the node has started they answer that it has not.
+    /// Opens the doors, if there are to be any. Until the node has started they answer that it has not.
     pub async fn open(
-        settings: &HttpSettings,
+        settings: Option<&HttpSettings>,
         config: watch::Receiver<Arc<rustls::ServerConfig>>,
-    ) -> Result<OpenDoors, ListenError> {
+    ) -> Result<Option<OpenDoors>, ListenError> {
+        let Some(settings) = settings else { return Ok(None) };
         let (phase, seen) = watch::channel(Phase::Starting);
         let tls = settings.speaks_tls().then_some(Tls { config, principal_of });
         let state = Arc::new(State::new(settings.bounds, settings.access.clone(), seen));
         let router = norn_doors::router(&state);
         let doors = Doors::open(&settings.listen, tls, state, router).await?;
-        Ok(OpenDoors { doors, phase })
+        Ok(Some(OpenDoors { doors, phase }))
     }
 
     /// The bound address.

@@ -5,6 +5,7 @@ use norn_engine::Observation;
 use norn_wire::NodeId;
 use norn_wire::response::Standing;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -372,7 +373,7 @@ impl Metrics {
     }
 
     /// Writes all counters to the log at level debug, periodically.
-    pub async fn report_every(&self, interval: Duration) {
+    pub async fn report_every(self: Arc<Self>, interval: Duration) {
         let mut ticks = tokio::time::interval(interval);
         ticks.tick().await;
         loop {

@@ -20,6 +20,15 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+/// Where new configurations go.
+#[derive(Debug)]
+pub struct Renewed {
+    /// To the links between nodes.
+    pub links: watch::Sender<PeerConfig>,
+    /// To the HTTP listener.
+    pub doors: watch::Sender<Arc<rustls::ServerConfig>>,
+}
+
 /// The certificate files before the node runs.
 #[derive(Debug)]
 pub struct Opened {
@@ -57,15 +66,9 @@ impl Opened {
         Ok(door_config(self.renewal.current())?)
     }
 
-    /// Rereads the files every `interval`, and when `asked` is notified. Ends with the receivers of `links`.
-    pub async fn run(
-        mut self,
-        endpoint: Endpoint,
-        links: watch::Sender<PeerConfig>,
-        doors: watch::Sender<Arc<rustls::ServerConfig>>,
-        asked: Arc<Notify>,
-        interval: Duration,
-    ) {
+    /// Rereads the files every `interval`, and when `asked` is notified. Ends with the receivers of the links.
+    pub async fn run(mut self, endpoint: Endpoint, renewed: Renewed, asked: Arc<Notify>, interval: Duration) {
+        let Renewed { links, doors } = renewed;
         let mut remind_at = Instant::now() + REMIND_INTERVAL;
         let mut expired = self.renewal.current().expired(unix_seconds());
         loop {

@@ -13,7 +13,7 @@ use crate::runtime::memory;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::moved::{Elsewhere, Moved, Relocation, Unsaid, Way};
 use crate::runtime::peers::{Peers, Speaker};
-use crate::runtime::renewing::Opened;
+use crate::runtime::renewing::{Opened, Renewed};
 use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::surroundings::Lookout;
@@ -264,10 +264,7 @@ impl Server {
         watch: impl FnMut(Replaying) + Send + 'static,
     ) -> Result<Server, StartError> {
         let (doors_renewed, doors_config) = watch::channel(certificates.door_config()?);
-        let doors = match &settings.http {
-            Some(http) => Some(OpenDoors::open(http, doors_config).await?),
-            None => None,
-        };
+        let doors = OpenDoors::open(settings.http.as_ref(), doors_config).await?;
         let (node, log, replayed) = open(&settings, advertised.clone(), watch).await?;
         let identity = log.identity().node;
         let hints = Hints::of(&settings.peers, settings.peers_are_flags, &node, identity)?;
@@ -283,15 +280,12 @@ impl Server {
         let accepting = tokio::spawn(Arc::clone(&listener).run(endpoint.clone()));
         let (local, links) = local_node(speaks.newest);
         let serving_doors = tokio::spawn(Arc::clone(&listener).run_local(speaks.newest, links));
-        let config = certificates.peer_config()?;
-        let mut moved = None;
-        if let Some(whereabouts) = Whereabouts::of(&node, identity) {
-            let (endpoint, config) = (endpoint.clone(), config.clone());
-            let is_said = settings.advertise.is_some();
-            let calls = OwnCalls { endpoint, config, speaker, whereabouts, advertised, is_said };
-            moved = find_place(calls, listener.meets_itself(), &settings, hints.clone(), node.roster()).await?;
-        }
-        let (renewed, config) = watch::channel(config);
+        let (renewed, config) = watch::channel(certificates.peer_config()?);
+        let calls = Whereabouts::of(&node, identity).map(|whereabouts| {
+            let (endpoint, config, is_said) = (endpoint.clone(), config.borrow().clone(), settings.advertise.is_some());
+            OwnCalls { endpoint, config, speaker, whereabouts, advertised, is_said }
+        });
+        let moved = find_place(calls, listener.meets_itself(), &settings, hints.clone(), node.roster()).await?;
         let relocation = moved.map(|moved| Relocation {
             moved,
             node: identity,
@@ -305,12 +299,12 @@ impl Server {
         let log = mend(&settings, log, replayed).await?;
         let durable = log.synced();
         let (store, loader) = start_threads(log, &settings, &inputs.internal, &metrics)?;
-        let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
+        let told = inputs.internal.clone();
         let reload = Arc::new(Notify::new());
         let certificates_read = certificates.renewal().clone();
-        let interval = settings.certificates_interval;
-        let renewing = certificates.run(endpoint.clone(), renewed, doors_renewed, Arc::clone(&reload), interval);
-        let peers = Peers::new(endpoint_of_peers, config, speaker, hints, settings.links, told, Arc::clone(&metrics));
+        let (renewed, interval) = (Renewed { links: renewed, doors: doors_renewed }, settings.certificates_interval);
+        let renewing = certificates.run(endpoint.clone(), renewed, Arc::clone(&reload), interval);
+        let peers = Peers::new(endpoint.clone(), config, speaker, hints, settings.links, told, Arc::clone(&metrics));
         let name: Arc<str> = settings.name.into();
         let driver = Driver {
             node,
@@ -327,12 +321,12 @@ impl Server {
             internal: internal_queue,
             external: external_queue,
         };
-        let reports = Arc::clone(&metrics);
         let questions = Arc::new(OwnQuestions::new(inputs.clone(), Arc::clone(&name)));
         let driver = tokio::spawn(driver.run());
+        let lookout = Lookout::new(settings.data, settings.certificates);
+        let host = NodeHost { local, questions: Arc::clone(&questions), metrics: Arc::clone(&metrics), lookout };
         if let Some(doors) = &doors {
-            let lookout = Lookout::new(settings.data, settings.certificates);
-            doors.run(NodeHost { local, questions: Arc::clone(&questions), metrics: Arc::clone(&metrics), lookout });
+            doors.run(host);
         }
         Ok(Server {
             address,
@@ -341,7 +335,7 @@ impl Server {
             accepting,
             serving_doors,
             doors,
-            reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
+            reporting: tokio::spawn(Arc::clone(&metrics).report_every(REPORT_INTERVAL)),
             memory: tokio::spawn(memory::watch(inputs.internal.clone(), settings.memory_bytes_max)),
             relocating: relocation.map(|relocation| tokio::spawn(relocation.run())),
             certificates: certificates_read,
@@ -466,12 +460,13 @@ pub(in crate::runtime) fn ready_interval(waited: Duration) -> Duration {
 
 /// The node's move, if an operator has stated one. Refuses a start that may not be this node's.
 async fn find_place(
-    calls: OwnCalls,
+    calls: Option<OwnCalls>,
     met: watch::Receiver<u64>,
     settings: &Settings,
     hints: Hints,
     roster: &Roster,
 ) -> Result<Option<Moved>, StartError> {
+    let Some(calls) = calls else { return Ok(None) };
     let Whereabouts { cluster, cluster_name, name, address } = calls.whereabouts.clone();
     let (node, moved) = (calls.speaker.node, Moved { from: address, to: calls.advertised.clone() });
     let (endpoint, config) = (calls.endpoint.clone(), calls.config.clone());
