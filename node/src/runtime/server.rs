@@ -4,7 +4,7 @@ use crate::runtime::archive::Archive;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::{FileDisk, FileDiskError, refuse_foreign};
 use crate::runtime::doors::{NodeHost, OpenDoors, OwnQuestions};
-use crate::runtime::driver::{Driver, Inputs, Internal};
+use crate::runtime::driver::{Belonging, Driver, Inputs, Internal};
 use crate::runtime::duplicate_instance::{DuplicateInstance, Found, OwnCalls, Whereabouts};
 use crate::runtime::hints::{HintError, Hints};
 use crate::runtime::listener::Listener;
@@ -18,7 +18,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::surroundings::Lookout;
 use crate::runtime::tls::{Credentials, TlsError, own_principal};
-use crate::runtime::transport::{CloseCode, bind_first, endpoint};
+use crate::runtime::transport::{CloseCode, PeerConfig, bind_first, endpoint};
 use norn_client::dial::addresses;
 use norn_client::local::local_node;
 use norn_client::tls::Renewal;
@@ -286,15 +286,8 @@ impl Server {
             OwnCalls { endpoint, config, speaker, whereabouts, advertised, is_said }
         });
         let moved = find_place(calls, listener.meets_itself(), &settings, hints.clone(), node.roster()).await?;
-        let relocation = moved.map(|moved| Relocation {
-            moved,
-            node: identity,
-            endpoint: endpoint.clone(),
-            config: config.clone(),
-            connect_timeout: settings.links.connect_timeout,
-            hints: hints.clone(),
-            belonging: belonging_seen,
-        });
+        let told = (config.clone(), belonging_seen);
+        let relocation = moved.map(|moved| relocation(moved, identity, endpoint.clone(), told, &settings, &hints));
         let archive = archive(&settings, inputs.internal.clone())?;
         let log = mend(&settings, log, replayed).await?;
         let durable = log.synced();
@@ -481,6 +474,19 @@ async fn find_place(
             Ok(None)
         }
     }
+}
+
+/// The task that publishes the node's new address.
+fn relocation(
+    moved: Moved,
+    node: NodeId,
+    endpoint: Endpoint,
+    (config, belonging): (watch::Receiver<PeerConfig>, watch::Receiver<Option<Belonging>>),
+    settings: &Settings,
+    hints: &Hints,
+) -> Relocation {
+    let (connect_timeout, hints) = (settings.links.connect_timeout, hints.clone());
+    Relocation { moved, node, endpoint, config, connect_timeout, hints, belonging }
 }
 
 /// Starts the threads that write and read the log.

@@ -92,5 +92,5 @@ async fn watch(
     if last == Some(sse::ENDED_ID) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(sse::open(client, state, subject, last).await?)
+    sse::open(client, state, subject, last).await
 }
