@@ -1,6 +1,7 @@
 //! A cluster of `norn start` processes on loopback, in its own directory.
 
 use crate::cli::{self, Answer, Cli};
+use crate::http::Http;
 use crate::network::Network;
 use crate::ports::free_port;
 use crate::wait::{PATIENCE, eventually, eventually_or};
@@ -566,6 +567,20 @@ fn ends(mut command: Command) -> Answer {
     let output = child.wait_with_output().expect("it has ended");
     let text = |bytes| String::from_utf8(bytes).expect("it says text");
     Answer { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Starts a cluster of nodes that serve HTTP in plain text; returns their doors, too.
+pub fn with_doors(nodes: usize) -> (Cluster, Vec<Http>) {
+    let mut cluster = Cluster::prepare(nodes, Vec::new());
+    let listen = |_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let addresses: Vec<SocketAddr> = (0..nodes).map(listen).collect();
+    for (index, address) in addresses.iter().enumerate() {
+        cluster.replace(index, None, vec![format!("http_listen={address}")]);
+        cluster.restart(index);
+        cluster.wait_ready(index);
+    }
+    cluster.init(&(0..nodes).collect::<Vec<_>>(), &["--partitions", "16"]).done();
+    (cluster, addresses.into_iter().map(Http::new).collect())
 }
 
 /// All tasks of a serving cluster, in listing order. A busy machine may need more than one attempt.

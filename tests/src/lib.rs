@@ -7,6 +7,7 @@
 //! - [`launch`]: programs that start `norn` with other host names, or in a control group.
 //! - [`network`]: proxies between nodes that drop, delay, duplicate and reorder datagrams.
 //! - [`cli`]: the verbs as a script uses them, one-shot and in a piped REPL.
+//! - [`http`]: requests to the doors of nodes.
 //! - [`terminal`]: a program at a pseudo terminal.
 //! - [`log`]: the log of a stopped node, and ways to damage it.
 //! - [`example`]: the examples of the client library, as programs.
@@ -23,6 +24,7 @@ pub mod cli;
 pub mod cluster;
 pub mod example;
 pub mod fuzz;
+pub mod http;
 pub mod launch;
 pub mod log;
 pub mod network;

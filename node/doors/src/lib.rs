@@ -25,10 +25,13 @@ mod listen;
 pub mod metrics;
 mod openapi;
 mod page;
+mod pages;
 mod problem;
 mod request;
+mod skuld;
 mod sse;
 pub mod state;
+mod taskstore;
 #[cfg(test)]
 mod testing;
 

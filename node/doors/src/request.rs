@@ -5,7 +5,7 @@ use crate::cross::{cross_origin, no_vain_body};
 use crate::metrics::meters::Meters;
 use crate::problem::{Outcome, Problem};
 use crate::state::State;
-use crate::{api, health, metrics, openapi, page};
+use crate::{api, health, metrics, openapi, page, skuld, taskstore};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State as Shared};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -44,6 +44,8 @@ pub fn router(state: &Arc<State>) -> Router {
         .merge(openapi::router(&document))
         .merge(page::router())
         .merge(operations)
+        .merge(taskstore::router())
+        .merge(skuld::router())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn(no_vain_body))

@@ -114,6 +114,10 @@ pub struct State {
     pub watches: Kept,
     /// What the doors count of themselves.
     pub meters: Meters,
+    /// What taskstore's service keeps.
+    pub(crate) taskstore: crate::taskstore::Memory,
+    /// What Skuld's interface keeps.
+    pub(crate) skuld: crate::skuld::Memory,
     gate: OnceLock<Gate>,
 }
 
@@ -129,6 +133,8 @@ impl State {
             streams: Arc::new(Semaphore::new(bounds.streams_max)),
             watches: Kept::default(),
             meters: Meters::default(),
+            taskstore: crate::taskstore::Memory::default(),
+            skuld: crate::skuld::Memory::default(),
             gate: OnceLock::new(),
         }
     }

@@ -15,7 +15,7 @@ use norn_wire::{ClusterId, Error, ErrorCode, NodeId, Request, Response, Versions
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -167,6 +167,44 @@ impl Door {
         let request = HttpRequest::builder().method(method).uri(target);
         let request = request.header(header::CONTENT_TYPE, "application/json");
         self.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+}
+
+/// A door whose answers are all JSON.
+pub struct JsonDoor(Door);
+
+/// An answer as JSON.
+#[derive(Debug)]
+pub struct JsonTold {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: serde_json::Value,
+}
+
+impl JsonDoor {
+    pub fn open(script: impl FnMut(Request) -> Response + Send + 'static) -> JsonDoor {
+        JsonDoor(Door::new(Script::new(script)))
+    }
+
+    /// A door whose calls fail soon, for errors that a session would try again.
+    pub fn impatient(script: impl FnMut(Request) -> Response + Send + 'static) -> JsonDoor {
+        let bounds = Bounds { call_timeout: Duration::from_millis(300), ..Bounds::default() };
+        JsonDoor(Door::with(bounds, Access::default(), Script::new(script)))
+    }
+
+    /// Makes a request, with a body if one is given.
+    pub async fn ask(&self, method: &str, path: &str, body: &str) -> JsonTold {
+        let request = HttpRequest::builder().method(method).uri(path).body(Body::from(body.to_owned())).unwrap();
+        let told = self.0.send(request).await;
+        JsonTold { body: told.json(), status: told.status, headers: told.headers }
+    }
+
+    pub async fn get(&self, path: &str) -> JsonTold {
+        self.ask("GET", path, "").await
+    }
+
+    pub async fn post(&self, path: &str, body: &serde_json::Value) -> JsonTold {
+        self.ask("POST", path, &body.to_string()).await
     }
 }
 

@@ -11,6 +11,8 @@ mod crash;
 mod crawl;
 mod damage;
 mod doctor;
+mod doors_skuld;
+mod doors_taskstore;
 mod forgetting;
 mod groups;
 mod hints;
