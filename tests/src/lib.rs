@@ -7,7 +7,7 @@
 //! - [`launch`]: programs that start `norn` with other host names, or in a control group.
 //! - [`network`]: proxies between nodes that drop, delay, duplicate and reorder datagrams.
 //! - [`cli`]: the verbs as a script uses them, one-shot and in a piped REPL.
-//! - [`http`]: requests to the doors of nodes.
+//! - [`http`]: a small client of HTTP, for the doors of nodes.
 //! - [`terminal`]: a program at a pseudo terminal.
 //! - [`log`]: the log of a stopped node, and ways to damage it.
 //! - [`example`]: the examples of the client library, as programs.
@@ -41,6 +41,7 @@ pub use accounting::Ledger;
 pub use cli::{Answer, Begun, Cli, Repl};
 pub use cluster::{Cluster, ClusterOptions};
 pub use example::Example;
+pub use http::Http;
 pub use log::Log;
 pub use network::{Network, Party, Rule};
 pub use terminal::Terminal;

@@ -13,6 +13,7 @@ mod damage;
 mod doctor;
 mod doors_skuld;
 mod doors_taskstore;
+mod doors_tasks;
 mod forgetting;
 mod groups;
 mod hints;

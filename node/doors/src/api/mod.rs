@@ -14,6 +14,8 @@ mod redrive;
 mod schedules;
 mod sessions;
 mod shapes;
+#[cfg(test)]
+mod task_tests;
 mod tasks;
 mod transactions;
 mod watch;
