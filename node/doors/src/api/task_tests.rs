@@ -255,6 +255,7 @@ async fn tasks_are_enqueued_and_what_cannot_be_is_refused() {
     .await;
 }
 
+/// Text of the first task's id, as it stands in requests.
 const ONE: &str = "000038rrbh800000000g0000003g0009";
 
 #[test]
@@ -345,7 +346,10 @@ async fn claims_are_granted_and_end() {
             exchange("POST /v1/claims", mail, [claimed(vec![granted()], 0)]).with(&[("idempotency-key", "7")]),
             exchange("POST /v1/claims", mail, [Response::Error(error(ErrorCode::Denied))]),
             exchange("POST /v1/claims/renew",
-                r#"{"items":[{"id":"000038rrbh800000000g0000003g0009","token":"2.1"},{"id":"000038rrbh800000000g0000003g0009","token":"1.1"}]}"#,
+                concat!(
+                    r#"{"items":[{"id":"000038rrbh800000000g0000003g0009","token":"2.1"},"#,
+                    r#"{"id":"000038rrbh800000000g0000003g0009","token":"1.1"}]}"#
+                ),
                 [Response::Renewed(vec![Ok(60_000), Err(error(ErrorCode::Superseded))])]),
             exchange("POST /v1/claims/renew", r#"{"items":[{"id":"x","token":"2.1"}]}"#, []),
             exchange("POST /v1/claims/complete",
