@@ -580,7 +580,7 @@ pub fn with_doors(nodes: usize) -> (Cluster, Vec<Http>) {
         cluster.wait_ready(index);
     }
     cluster.init(&(0..nodes).collect::<Vec<_>>(), &["--partitions", "16"]).done();
-    (cluster, addresses.into_iter().map(Http::new).collect())
+    (cluster, addresses.iter().map(|address| Http::new(address.to_string())).collect())
 }
 
 /// All tasks of a serving cluster, in listing order. A busy machine may need more than one attempt.

@@ -1,6 +1,6 @@
 //! A small client of HTTP/1.1, for the doors of nodes: one connection for each request, whole answers and streams of events.
 
-use crate::wait::PATIENCE;
+use crate::wait::{PATIENCE, found};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -60,6 +60,21 @@ impl Http {
         let kind = [("content-type", "application/json")];
         let headers = if body.is_empty() { &[][..] } else { &kind[..] };
         self.send(method, target, headers, body.as_bytes()).unwrap_or_else(|error| panic!("{method} {target}: {error}"))
+    }
+
+    /// Asks for something, with a JSON body if one is given. An error means that the node did not answer.
+    pub fn ask(&self, method: &str, target: &str, body: Option<&Value>) -> std::io::Result<HttpAnswer> {
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let headers = [("content-type", "application/json")];
+        self.send(method, target, if body.is_some() { &headers } else { &[] }, text.as_bytes())
+    }
+
+    /// Repeats a request for as long as the node says that it did not take effect and may later: 429 and 503.
+    pub fn served(&self, mut request: impl FnMut(&Http) -> std::io::Result<HttpAnswer>) -> HttpAnswer {
+        found("the node serves", || {
+            let answer = request(self).expect("the node runs");
+            (![429, 503].contains(&answer.status)).then_some(answer)
+        })
     }
 
     /// Sends a request. An error means that the node did not answer it.

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 /// Makes a request that succeeds.
 fn post(door: &Http, path: &str, body: &Value) -> Value {
-    let reply = door.served(|door| door.post(path, body));
+    let reply = door.served(|door| door.ask("POST", path, Some(body)));
     assert_eq!(reply.status, 200, "{path}: {}", reply.text());
     reply.json()
 }
 
 fn get(door: &Http, path: &str) -> Value {
-    let reply = door.served(|door| door.get(path));
+    let reply = door.served(|door| door.ask("GET", path, None));
     assert_eq!(reply.status, 200, "{path}: {}", reply.text());
     reply.json()
 }
@@ -42,7 +42,7 @@ fn a_skuld_client_works_through_three_nodes_one_of_which_is_killed() {
     let first = post(&doors[0], "/skuld/tasks/claim", &json!({"dt": 1_000}));
     assert_eq!((&first["task"]["id"], &first["task"]["data"]), (&json!(id), &json!("sup?")));
     assert_eq!(first["task"]["claims"].as_array().map(Vec::len), Some(1));
-    let unread = doors[2].get(&format!("/skuld/tasks/{id}?r=3")).expect("it runs");
+    let unread = doors[2].ask("GET", &format!("/skuld/tasks/{id}?r=3"), None).expect("it runs");
     assert_eq!((unread.status, unread.json()["error"].is_string()), (400, true));
 
     cluster.kill(0);
@@ -54,7 +54,8 @@ fn a_skuld_client_works_through_three_nodes_one_of_which_is_killed() {
     let claims = again["task"]["claims"].as_array().expect("a list").clone();
     assert_eq!((&again["task"]["id"], claims.len()), (&json!(id), 2), "the same task under its second claim");
     assert_eq!(post(&doors[2], "/skuld/tasks/claim", &json!({"dt": 60_000})), json!({}));
-    let missing = doors[2].served(|door| door.post(&format!("/skuld/tasks/complete/{id}"), &json!({"cid": 2})));
+    let missing =
+        doors[2].served(|door| door.ask("POST", &format!("/skuld/tasks/complete/{id}"), Some(&json!({"cid": 2}))));
     assert_eq!((missing.status, missing.json()["error"].is_string()), (404, true));
     let done = post(&doors[2], &format!("/skuld/tasks/complete/{id}?w=2"), &json!({"cid": 1}));
     assert_eq!(done, json!({"w": 2}));
@@ -65,6 +66,6 @@ fn a_skuld_client_works_through_three_nodes_one_of_which_is_killed() {
 
     lost["w"] = json!(2);
     post(&doors[1], "/skuld/tasks/enqueue", &lost);
-    let absent = doors[1].served(|door| door.get(&format!("/skuld/tasks/{}", "A".repeat(27))));
+    let absent = doors[1].served(|door| door.ask("GET", &format!("/skuld/tasks/{}", "A".repeat(27)), None));
     assert_eq!((absent.status, absent.json()), (404, json!({"error": "No such task"})));
 }

@@ -2,7 +2,7 @@
 
 use norn_tests::Cluster;
 use norn_tests::cluster::with_doors;
-use norn_tests::http::{Http, Reply};
+use norn_tests::http::{Http, HttpAnswer};
 use norn_tests::wait::found;
 use serde_json::{Value, json};
 
@@ -23,13 +23,13 @@ fn ids(tasks: &[Value]) -> Vec<u64> {
 }
 
 impl Client {
-    fn get(&self, node: usize, path: &str) -> Reply {
-        self.doors[node].served(|door| door.get(&format!("/taskstore/{path}")))
+    fn get(&self, node: usize, path: &str) -> HttpAnswer {
+        self.doors[node].served(|door| door.ask("GET", &format!("/taskstore/{path}"), None))
     }
 
     fn post(&self, node: usize, path: &str, mut body: Value) -> Value {
         body["clientid"] = json!(self.id);
-        let reply = self.doors[node].served(|door| door.post(&format!("/taskstore/{path}"), &body));
+        let reply = self.doors[node].served(|door| door.ask("POST", &format!("/taskstore/{path}"), Some(&body)));
         assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/json")), "{}", reply.text());
         reply.json()
     }
@@ -139,7 +139,7 @@ fn a_taskstore_client_works_through_three_nodes_one_of_which_is_killed() {
     cluster.kill(1);
     let door = &one.doors[2];
     let update = json!({"clientid": 1, "adds": [{"group": "map"}]});
-    assert_eq!(door.get(&format!("/taskstore/task/{other}")).expect("it runs").status, 503);
-    let status = door.post("/taskstore/update", &update).expect("it runs").status;
+    assert_eq!(door.ask("GET", &format!("/taskstore/task/{other}"), None).expect("it runs").status, 503);
+    let status = door.ask("POST", "/taskstore/update", Some(&update)).expect("it runs").status;
     assert!([503, 504].contains(&status), "{status}");
 }

@@ -68,3 +68,6 @@ pub fn router() -> OpenApiRouter<Arc<State>> {
         .merge(watch::router())
         .merge(cluster::router())
 }
+
+#[cfg(test)]
+mod tests;
