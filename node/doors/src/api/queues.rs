@@ -128,7 +128,7 @@ async fn change_all(client: &Client, queue: &QueueName, settings: &[QueueSetting
             _ => {
                 let (all, message) = (settings.len(), &error.message);
                 let message =
-                    format!("{place} of {all} settings are changed, and the same request does the rest: {message}");
+                    format!("{place} of {all} settings are changed, and no more after this failure: {message}");
                 Error { message, ..error }
             }
         })?;

@@ -97,7 +97,7 @@ fn groups() -> Vec<Scene> {
         scene(&close, r#"{"total":2}"#, [Response::AckedOne(with::acked())]),
         scene(&close, r#"{"total":2}"#, [Response::AckedOne(with::sloppy())]),
         scene(&format!("{close}?acks=most"), r#"{"total":2}"#, []),
-        scene(&close, r#"{"total":0}"#, []),
+        scene(&close, r#"{"total":0}"#, failed(ErrorCode::Invalid, "a group has members")),
         scene(&close, r#"{"total":3}"#, failed(ErrorCode::Conflict, "x")),
         scene("POST /v1/groups/nine/close", r#"{"total":3}"#, []),
         scene(&format!("{members}?limit=1"), "", [Response::Task(join.clone()), Response::Task(with::done())]),

@@ -4,7 +4,7 @@ use super::common::Nothing;
 use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::Short;
-use crate::problem::{Outcome, Problem, Problems};
+use crate::problem::{MEDIA_TYPE, Outcome, Problem, Problems};
 use crate::state::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -64,9 +64,8 @@ impl RefusedTransaction {
 
 impl IntoResponse for RefusedTransaction {
     fn into_response(self) -> Response {
-        let media_type = [(header::CONTENT_TYPE, crate::problem::MEDIA_TYPE)];
         let mut response = (StatusCode::CONFLICT, Json(&self)).into_response();
-        response.headers_mut().extend(media_type);
+        response.headers_mut().insert(header::CONTENT_TYPE, MEDIA_TYPE);
         response.extensions_mut().insert(Outcome(self.problem.code));
         response
     }

@@ -6,8 +6,9 @@ use crate::caller::Waiting;
 use crate::problem::{Problem, Problems};
 use crate::sse;
 use crate::state::State;
-use axum::extract::State as Shared;
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::extract::{FromRequestParts, State as Shared};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use norn_wire::watch::Subject;
 use serde::Deserialize;
@@ -42,6 +43,26 @@ struct Watched {
     cursor: Option<String>,
 }
 
+/// An earlier stream, which this one goes on with.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+struct Earlier {
+    /// `id` of the last event of an earlier stream.
+    #[param(rename = "Last-Event-ID", value_type = String, required = false)]
+    last: Option<String>,
+}
+
+impl<S: Sync> FromRequestParts<S> for Earlier {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let text = |id: &HeaderValue| id.to_str().map(str::to_owned);
+        let last = parts.headers.get(LAST_EVENT_ID).map(text).transpose();
+        let last = last.map_err(|_| Problem::invalid("Last-Event-ID: this is no id of an event"))?;
+        Ok(Earlier { last })
+    }
+}
+
 impl Watched {
     fn subject(&self) -> Result<Subject, Problem> {
         match (&self.queue, &self.group) {
@@ -67,7 +88,7 @@ impl Watched {
 /// watch begins anew with `lagged`. A comment comes every 15 seconds.
 #[utoipa::path(
     get, path = "/v1/watch", operation_id = "watch", tag = "watch",
-    params(Watched, ("Last-Event-ID" = inline(Option<String>), Header, description = "`id` of the last event of an earlier stream.")),
+    params(Watched, Earlier),
     responses(
         (status = 200, body = String, content_type = "text/event-stream", description = "Events, as they happen.", example = json!(
             "id: gaA\nevent: begun\ndata: {\"watch\":\"begun\"}\n\ndata: {\"id\":\"000038g2m4d7kq9rjscg0080000w3n5t\",\
@@ -81,14 +102,10 @@ async fn watch(
     client: Waiting,
     Shared(state): Shared<Arc<State>>,
     Query(watched): Query<Watched>,
-    headers: HeaderMap,
+    earlier: Earlier,
 ) -> Result<Response, Problem> {
     let subject = watched.subject()?;
-    let last = match headers.get(LAST_EVENT_ID) {
-        Some(id) => Some(id.to_str().map_err(|_| Problem::invalid("Last-Event-ID: this is no id of an event"))?),
-        None => watched.cursor.as_deref(),
-    };
-    let last = last.filter(|last| !last.is_empty());
+    let last = earlier.last.as_deref().or(watched.cursor.as_deref()).filter(|last| !last.is_empty());
     if last == Some(sse::ENDED_ID) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
