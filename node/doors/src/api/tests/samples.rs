@@ -99,7 +99,7 @@ pub fn claimed() -> Response {
         id: id(1),
         token: token(),
         queue: QueueName::new(SESSIONS_QUEUE).unwrap(),
-        payload: b"w".to_vec().into(),
+        payload: b"w".to_vec(),
         priority: 0,
         headers: Vec::new(),
         attempt: 1,
