@@ -21,6 +21,13 @@ pub const DOCTOR: &str = "Examples:
 
 See also: start, status, nodes, cluster status, log verify";
 
+pub const HEALTH: &str = "Examples:
+  norn health                           # is it ready?
+  norn health --live --http 10.0.0.1:7500 --certs /etc/norn
+  norn health --config /etc/norn.toml --ready --claims
+
+See also: start, status, partitions";
+
 pub const CERT_CA: &str = "Example:
   norn cert ca --dir certs
 

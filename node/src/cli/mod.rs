@@ -14,6 +14,7 @@ mod examples;
 mod failure;
 mod former;
 mod founding;
+mod health;
 mod interrupts;
 mod log;
 mod pages;
@@ -105,6 +106,9 @@ enum Command {
     /// without a FAIL, and 6 with one.
     #[command(after_help = examples::DOCTOR)]
     Doctor(Box<doctor::Options>),
+    /// Ask a node over HTTP how it is, for containers and scripts: the exit code is 0 if it is well, else 1.
+    #[command(after_help = examples::HEALTH)]
+    Health(health::Options),
     /// Make certificates.
     #[command(subcommand)]
     Cert(cert::Command),
@@ -150,6 +154,7 @@ pub fn main() -> ExitCode {
         Command::Start(options) => start::run(options, global),
         Command::Dev(options) => dev::run(options, global),
         Command::Doctor(options) => doctor::run(&options, &global),
+        Command::Health(options) => health::run(options, global),
         Command::Cert(command) => cert::run(command, global),
         Command::Cluster(command) => cluster::run(command, global),
         Command::WriteAheadLog(command) => log::run(command, &global),
@@ -262,9 +267,10 @@ mod tests {
             "completions",
             "man",
             "doctor",
+            "health",
         ];
         let is_own = |name: &str| own.iter().any(|own| name.starts_with(own));
-        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 13);
+        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 14);
         for (name, help) in &commands {
             let others = help.split("See also: ").nth(1).unwrap_or_else(|| panic!("`{name}` names no other command"));
             for other in others.trim().split(", ") {

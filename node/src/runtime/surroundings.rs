@@ -54,16 +54,19 @@ fn end_of(path: &Path) -> Option<CertificateEnd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::certificates::test_files;
+    use crate::runtime::certificates::{DAYS, Present, Role, create, create_authority};
 
     #[tokio::test]
     async fn room_and_certificates_are_seen() {
-        let (directory, files) = test_files();
-        let lookout = Lookout::new(directory.path().to_owned(), files);
+        let directory = tempfile::tempdir().unwrap();
+        create_authority(directory.path(), 10 * DAYS).unwrap();
+        let made = create(directory.path(), Role::Node, "n", &[], DAYS, Present::Kept).unwrap();
+        let lookout = Lookout::new(directory.path().to_owned(), made.files);
         let seen = lookout.look().await.unwrap();
         assert!(seen.disk_free_bytes > Some(0));
-        assert_eq!(seen.certificates.len(), 2);
-        assert!(seen.certificates.iter().all(|certificate| certificate.at_s > 1_700_000_000));
+        let files: Vec<&str> = seen.certificates.iter().map(|certificate| certificate.file.as_str()).collect();
+        assert_eq!(files, ["ca.crt", "node-n.crt"]);
+        assert_eq!(seen.certificates[1].at_s, made.validity.until_s);
         let _busy = Arc::clone(&lookout.looks).try_acquire_owned().unwrap();
         assert_eq!(lookout.look().await, None, "one look at a time");
     }

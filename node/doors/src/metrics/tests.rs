@@ -1,1 +1,185 @@
+//! Tests of the metrics as a whole: the text, its document, and the panels and alerts that name them.
 
+mod openmetrics;
+mod published;
+
+use super::measures::{COUNTS, CertificateEnd, Measures, PeerClock, QueueLine, STATES, Surroundings};
+use super::table::{Kind, METRICS};
+use super::times::TimesAt;
+use crate::scripted::{Script, Scripted, TestDoors, identity};
+use crate::state::{Bounds, Phase};
+use openmetrics::{Family, check};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+fn queue(name: &str, place: u64) -> QueueLine {
+    let times = TimesAt::of_ms(&[10, 100], &[1, 2, 3], 5_000);
+    QueueLine {
+        name: name.to_owned(),
+        place,
+        states: [5, 4, 3, 2, 1],
+        oldest_ready_ms: Some(2_500),
+        counts: [10, 9, 8, 7, 6, 5, 4],
+        wait: times.clone(),
+        run: times,
+    }
+}
+
+/// A node that tells something under each metric.
+fn talkative(queues: Vec<QueueLine>) -> Arc<Scripted> {
+    let counters = ["elections_begun", "oldest_agreement_ms", "hint_tasks", "hint_ids", "claims_granted", "log_syncs"];
+    let core = ["enqueue", "clock_off_ms", "elections_begun", "collection_held_minutes", "clock_ahead_ms.n2"];
+    Scripted::new(Script {
+        identity: Some(identity(true)),
+        measures: Measures {
+            queues,
+            partitions_held: 64,
+            partitions_led: 21,
+            partitions_without_leader: 1,
+            members: 3,
+            members_alive: 2,
+            clock_fenced: true,
+            clocks: vec![PeerClock { peer: "n\"2\\\n".to_owned(), ahead_us: -1_500, error_us: 20 }],
+            counters: core.into_iter().map(|name| (name.to_owned(), 1_500)).collect(),
+        },
+        counters: counters.into_iter().zip(1..).collect(),
+        surroundings: Surroundings {
+            disk_free_bytes: Some(1 << 40),
+            certificates: vec![CertificateEnd { file: "ca.crt".to_owned(), at_s: 0 }],
+        },
+        ..Script::default()
+    })
+}
+
+fn doors(node: Arc<Scripted>) -> TestDoors {
+    TestDoors::new(Bounds { metrics_queues: 3, ..Bounds::default() }, Phase::Running(node))
+}
+
+/// The families of a scrape. Panics where the text breaks the rules of the format.
+async fn scrape(doors: &TestDoors, path: &str) -> BTreeMap<String, Family> {
+    let (status, kind, text) = doors.get(path).await;
+    assert_eq!((status, kind.as_str()), (200, "application/openmetrics-text; version=1.0.0; charset=utf-8"), "{text}");
+    check(&text).unwrap_or_else(|why| panic!("{why} in\n{text}"))
+}
+
+/// A sample by its name and labels, as written.
+fn sample(families: &BTreeMap<String, Family>, line: &str) -> f64 {
+    let found = families.values().flat_map(|family| &family.samples).find(|(name, _)| *name == line);
+    found.unwrap_or_else(|| panic!("no {line}")).1
+}
+
+#[tokio::test]
+async fn each_metric_is_told_with_its_type_and_labels_and_no_other() {
+    let doors = doors(talkative(vec![queue("mail", 0)]));
+    doors.get("/livez").await;
+    let families = scrape(&doors, "/metrics").await;
+    let all: Vec<_> = METRICS.iter().copied().flatten().collect();
+    let names: BTreeSet<&str> = families.keys().map(String::as_str).collect();
+    let unknown: Vec<_> = names.iter().filter(|name| all.iter().all(|metric| metric.name != **name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    for metric in all {
+        let family = families.get(metric.name).unwrap_or_else(|| panic!("{} is not told", metric.name));
+        assert_eq!(family.kind, metric.kind.name(), "{}", metric.name);
+        let labels: BTreeSet<String> = metric.labels.iter().map(|label| (*label).to_owned()).collect();
+        let own = family.labels.iter().filter(|label| *label != "le").cloned().collect::<BTreeSet<_>>();
+        assert_eq!(own, labels, "{}", metric.name);
+        assert_eq!(family.labels.contains("le"), metric.kind == Kind::Histogram, "{}", metric.name);
+    }
+}
+
+#[tokio::test]
+async fn what_the_node_counts_is_told_under_lasting_names_and_in_base_units() {
+    let families = scrape(&doors(talkative(vec![queue("mail", 0)])), "/metrics").await;
+    let of = |line: &str| sample(&families, line);
+    assert_eq!(of("norn_elections_total"), 1.0, "the host's count comes first");
+    assert_eq!(of("norn_replica_oldest_agreement_seconds"), 0.002);
+    assert_eq!(of("norn_hints_pending"), 7.0);
+    assert_eq!(of("norn_clock_off_majority_seconds"), 1.5);
+    assert_eq!(of("norn_collection_held_seconds_total"), 90_000.0);
+    assert_eq!(of(r#"norn_requests_by_verb_total{verb="enqueue"}"#), 1_500.0);
+    assert_eq!(of(r#"norn_clock_off_seconds{peer="n\"2\\\n"}"#), -0.0015);
+    assert_eq!(of("norn_scrub_damages_total"), 0.0, "zeros are told");
+    assert_eq!(of(r#"norn_queue_tasks{queue="mail",state="delayed"}"#), 3.0);
+    assert_eq!(of(r#"norn_queue_oldest_ready_age_seconds{queue="mail"}"#), 2.5);
+    assert_eq!(of(r#"norn_claims_given_back_total{queue="mail"}"#), 4.0);
+    assert_eq!(of(r#"norn_task_wait_seconds_bucket{le="0.1",queue="mail"}"#), 3.0);
+    assert_eq!(of(r#"norn_task_wait_seconds_count{queue="mail"}"#), 6.0);
+    assert_eq!(of("norn_log_sync_seconds_count"), 1.0);
+    assert!(of(r#"norn_certificate_expiry_seconds{file="ca.crt"}"#) < 0.0);
+    assert_eq!(of("norn_scrape_incomplete"), 0.0);
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_verb_and_outcome() {
+    let doors = doors(talkative(Vec::new()));
+    for number in 1..4 {
+        doors.get("/readyz").await;
+        doors.get(&format!("/nothing/{number}")).await;
+        assert_eq!(doors.get_as_stranger("/metrics").await.0, 401, "metrics are not open to all");
+        let families = scrape(&doors, "/metrics").await;
+        let count = |labels: &str| sample(&families, &format!("norn_request_duration_seconds_count{{{labels}}}"));
+        assert_eq!(count(r#"door="health",verb="readyz",outcome="ok""#), f64::from(number));
+        assert_eq!(count(r#"door="http",verb="other",outcome="refused""#), f64::from(number));
+        assert_eq!(count(r#"door="metrics",verb="metrics",outcome="denied""#), f64::from(number));
+        if number > 1 {
+            assert_eq!(count(r#"door="metrics",verb="metrics",outcome="ok""#), f64::from(number - 1));
+        }
+    }
+}
+
+#[tokio::test]
+async fn queues_beyond_the_bound_are_told_together_and_by_a_pattern() {
+    let many = (0..2_000).map(|number| queue(&format!("ns/q{number:04}"), number));
+    let unnamed = QueueLine { name: String::new(), ..queue("", 0) };
+    let doors = doors(talkative(many.chain([queue("mail", 2_000), unnamed]).collect()));
+    let families = scrape(&doors, "/metrics").await;
+    let queues: BTreeSet<&str> =
+        families["norn_tasks_enqueued"].samples.iter().map(|(line, _)| line.as_str()).collect();
+    let line = |queue: &str| format!("norn_tasks_enqueued_total{{queue=\"{queue}\"}}");
+    let expected = ["_other", "ns/q0000", "ns/q0001", "ns/q0002"].map(line);
+    assert_eq!(queues, expected.iter().map(String::as_str).collect(), "the first that came, and the rest");
+    assert_eq!(sample(&families, &line("_other")), f64::from(10 * (2_000 - 3 + 2)));
+    let oldest = r#"norn_queue_oldest_ready_age_seconds{queue="_other"}"#;
+    assert_eq!(sample(&families, oldest), 2.5);
+    let lines: usize = families.values().map(|family| family.samples.len()).sum();
+    assert!(lines < 500, "{lines}");
+
+    let matching = scrape(&doors, "/metrics?queue=ns/q000*").await;
+    assert_eq!(matching["norn_tasks_enqueued"].samples.len(), 10);
+    assert!(matching.keys().all(|name| name.starts_with("norn_task")
+        || name.starts_with("norn_queue")
+        || name.starts_with("norn_claims")));
+    assert_eq!(scrape(&doors, "/metrics?queue=mail").await["norn_tasks_enqueued"].samples.len(), 1);
+    for path in ["/metrics?queue=", "/metrics?queues=a", &format!("/metrics?queue={}", "x".repeat(300))] {
+        assert_eq!(doors.get(path).await.0, 400, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_waits_for_a_stuck_node_no_longer_than_two_seconds() {
+    let node = talkative(vec![queue("mail", 0)]);
+    node.script.lock().unwrap().stuck = true;
+    let (doors, begin) = (doors(node), tokio::time::Instant::now());
+    let families = scrape(&doors, "/metrics").await;
+    assert!(begin.elapsed().as_millis() <= 2_100, "{:?}", begin.elapsed());
+    assert_eq!(sample(&families, "norn_scrape_incomplete"), 1.0);
+    assert_eq!(sample(&families, "norn_elections_total"), 1.0, "what is known without asking is told");
+    assert!(!families.contains_key("norn_queue_tasks"));
+    assert_eq!(doors.get("/metrics?queue=mail").await.0, 503);
+}
+
+#[tokio::test]
+async fn a_node_that_reads_its_log_tells_of_itself() {
+    let doors = TestDoors::new(Bounds::default(), Phase::Starting);
+    let families = scrape(&doors, "/metrics").await;
+    assert_eq!(sample(&families, "norn_ready"), 0.0);
+    assert_eq!(sample(&families, &format!("norn_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"))), 1.0);
+    assert_eq!(doors.get("/metrics?queue=mail").await.0, 503);
+}
+
+#[test]
+fn counts_and_states_of_queues_are_in_the_table() {
+    assert!(COUNTS.into_iter().all(|name| super::table::find(name).is_some()));
+    let about = super::table::find("norn_queue_tasks").unwrap().about;
+    assert!(about.contains(&STATES.join(", ")));
+}

@@ -50,7 +50,7 @@ impl Times {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         let bounds_s = self.bounds_us.iter().map(|us| seconds(*us, 1_000_000));
         TimesAt {
-            classes: bounds_s.chain([f64::MAX]).zip(counts).collect(),
+            classes: bounds_s.chain([f64::INFINITY]).zip(counts).collect(),
             sum_s: seconds(self.sum_us.load(Ordering::Relaxed), 1_000_000),
         }
     }
@@ -61,7 +61,7 @@ impl TimesAt {
     pub fn of_ms(bounds_ms: &[u64], counts: &[u64], sum_ms: u64) -> TimesAt {
         let bounds_s = bounds_ms.iter().map(|ms| seconds(*ms, 1_000));
         TimesAt {
-            classes: bounds_s.chain([f64::MAX]).zip(counts.iter().copied()).collect(),
+            classes: bounds_s.chain([f64::INFINITY]).zip(counts.iter().copied()).collect(),
             sum_s: seconds(sum_ms, 1_000),
         }
     }
