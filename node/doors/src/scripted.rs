@@ -1,4 +1,4 @@
-//! A node for tests, which answers what it is told to.
+//! A node for tests, which answers by a script.
 
 use crate::access::{Access, LOOPBACK, Peer};
 use crate::metrics::measures::{Measures, Surroundings};

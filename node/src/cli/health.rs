@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where `norn dev` serves HTTP first, and where a node does by custom.
+/// First HTTP port of `norn dev`, and the usual one of a node.
 const PLACE: &str = "127.0.0.1:7500";
 /// Time limit of the question with its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);

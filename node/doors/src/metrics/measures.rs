@@ -2,7 +2,7 @@
 
 use super::times::TimesAt;
 
-/// Counts of a queue, in the order of `COUNTS` of the metrics.
+/// Metrics of what is counted by queue, in the order of [`QueueLine::counts`].
 pub const COUNTS: [&str; 7] = [
     "norn_tasks_enqueued",
     "norn_tasks_completed",

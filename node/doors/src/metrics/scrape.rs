@@ -38,7 +38,7 @@ pub struct Scrape {
 /// Queues of which a scrape tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Queues {
-    /// The first so many by name, the rest together.
+    /// The first by name, this number of them, and the rest together.
     First(usize),
     /// Those that match a pattern: a name, or the begin of names and `*`.
     Matching(String),
@@ -254,22 +254,18 @@ fn encode_metric(encoder: &mut DescriptorEncoder<'_>, metric: &Metric, samples: 
         Kind::Histogram => MetricType::Histogram,
         Kind::Info => MetricType::Info,
     };
-    // The encoder puts the unit behind the name, and a stop behind the meaning.
+    // The encoder puts the unit behind the name.
     let name = metric.name.strip_suffix(suffix).unwrap_or(metric.name);
     let mut encoder = encoder.encode_descriptor(name, metric.about, unit.as_ref(), kind)?;
     for sample in samples {
         let labels = LabelsOf(metric.labels, &sample.labels);
         match metric.kind {
             Kind::Info => encoder.encode_info(&labels)?,
-            _ if metric.labels.is_empty() => encode_value(encoder_of(&mut encoder), metric.kind, &sample.value)?,
+            _ if metric.labels.is_empty() => encode_value(&mut encoder, metric.kind, &sample.value)?,
             _ => encode_value(&mut encoder.encode_family(&labels)?, metric.kind, &sample.value)?,
         }
     }
     Ok(())
-}
-
-fn encoder_of<'a, 'b>(encoder: &'a mut MetricEncoder<'b>) -> &'a mut MetricEncoder<'b> {
-    encoder
 }
 
 fn encode_value(encoder: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> Result<(), fmt::Error> {

@@ -72,7 +72,7 @@ pub struct Measures {
 }
 
 impl Node {
-    /// Adds the next queues of led partitions to the measures, at most so many. Returns true once they are complete.
+    /// Adds the next queues of led partitions to the measures, `queues_max` at most. Returns true once they are complete.
     pub fn measure(&mut self, measures: &mut Measures, queues_max: usize) -> bool {
         let Node { partitions, led, outbox, .. } = self;
         let tally = outbox.tally_mut();
