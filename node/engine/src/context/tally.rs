@@ -75,20 +75,21 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The counts of a queue that has a place of its own, or gets one now.
-    pub fn of(&mut self, queue: &QueueName) -> Option<&mut QueueTally> {
+    /// Whether a queue has counts of its own. While there is room, a new queue gets them now.
+    pub fn has(&mut self, queue: &QueueName) -> bool {
         let place = self.queues.len();
-        if place < QUEUES_TALLIED_MAX && !self.queues.contains_key(queue) {
+        let has = self.queues.contains_key(queue);
+        if !has && place < QUEUES_TALLIED_MAX {
             self.queues.insert(queue.clone(), QueueTally { place: place as u64, ..QueueTally::default() });
         }
-        self.queues.get_mut(queue)
+        has || place < QUEUES_TALLIED_MAX
     }
 
     fn line(&mut self, queue: &QueueName) -> &mut QueueTally {
-        if self.of(queue).is_some() {
-            return self.queues.get_mut(queue).expect("just seen");
+        match self.has(queue) {
+            true => self.queues.get_mut(queue).expect("just seen"),
+            false => &mut self.others,
         }
-        &mut self.others
     }
 
     /// Counts once.

@@ -90,9 +90,9 @@ impl Node {
                     return false;
                 }
                 left -= 1;
-                let line = match tally.of(queue) {
-                    Some(_) => measures.queues.entry(queue.clone()).or_default(),
-                    None => &mut measures.others,
+                let line = match tally.has(queue) {
+                    true => measures.queues.entry(queue.clone()).or_default(),
+                    false => &mut measures.others,
                 };
                 replica.into_iter().for_each(|replica| line.add(queue, index, replica));
                 measures.reached = Some((id, Some(queue.clone())));
