@@ -44,6 +44,11 @@ impl Scripted {
         Arc::new(Scripted { node: local_node(2).0, script: Mutex::new(script) })
     }
 
+    /// A node behind this way, which is not asked who it is.
+    pub fn behind(node: LocalNode) -> Arc<Scripted> {
+        Arc::new(Scripted { node, script: Mutex::default() })
+    }
+
     fn script(&self) -> Script {
         self.script.lock().unwrap().clone()
     }

@@ -2,18 +2,17 @@
 
 use crate::access::{Access, Peer};
 use crate::request::router;
+use crate::scripted::Scripted;
 use crate::state::{Bounds, Host, Phase, State};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request as HttpRequest, StatusCode, header};
 use http_body_util::BodyExt;
-use norn_client::local::{LocalLink, LocalNode, local_node};
+use norn_client::local::{LocalLink, local_node};
 use norn_wire::codec::{self, HEADER_BYTES, Kind};
 use norn_wire::limits::FRAME_BYTES_MAX;
-use norn_wire::response::{Identity, Welcome};
+use norn_wire::response::Welcome;
 use norn_wire::{ClusterId, Error, ErrorCode, NodeId, Request, Response, Versions};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -68,19 +67,6 @@ impl Script {
     }
 }
 
-#[derive(Debug)]
-struct Scripted(LocalNode);
-
-impl Host for Scripted {
-    fn local(&self) -> LocalNode {
-        self.0.clone()
-    }
-
-    fn identity(&self) -> Pin<Box<dyn Future<Output = Option<Identity>> + Send + '_>> {
-        Box::pin(std::future::ready(None))
-    }
-}
-
 /// A door before a scripted node.
 pub struct Door {
     pub state: Arc<State>,
@@ -126,7 +112,7 @@ impl Door {
                 tokio::spawn(serve(stream, script.clone(), Arc::clone(&requests)));
             }
         });
-        let host = Arc::new(Scripted(node));
+        let host = Scripted::behind(node);
         let (phase, present) = watch::channel(Phase::Running(Arc::clone(&host) as Arc<dyn Host>));
         let state = Arc::new(State::new(bounds, access, present));
         Door { router: router(&state), state, phase, host, seen }

@@ -2,17 +2,16 @@
 
 use crate::access::{Access, Peer};
 use crate::request::router;
-use crate::state::{Bounds, Host, Phase, State};
+use crate::scripted::Scripted;
+use crate::state::{Bounds, Phase, State};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request as HttpRequest, Response as HttpResponse};
-use norn_client::local::{LocalLink, LocalNode, local_node};
+use norn_client::local::{LocalLink, local_node};
 use norn_wire::codec::{self, HEADER_BYTES, Kind};
 use norn_wire::limits::FRAME_BYTES_MAX;
-use norn_wire::response::{Identity, Welcome};
+use norn_wire::response::Welcome;
 use norn_wire::{ClusterId, NodeId, Request, Response};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,19 +32,6 @@ pub struct Bench {
     pub phase: watch::Sender<Phase>,
 }
 
-#[derive(Debug)]
-struct Scripted(LocalNode);
-
-impl Host for Scripted {
-    fn local(&self) -> LocalNode {
-        self.0.clone()
-    }
-
-    fn identity(&self) -> Pin<Box<dyn Future<Output = Option<Identity>> + Send + '_>> {
-        Box::pin(async { None })
-    }
-}
-
 impl Bench {
     /// Starts the node. The script answers each request; `None` is silence.
     pub fn start(script: impl FnMut(&Request) -> Option<Response> + Send + 'static) -> Bench {
@@ -57,7 +43,7 @@ impl Bench {
                 tokio::spawn(serve(link, Arc::clone(&script), Arc::clone(&notes)));
             }
         });
-        let (phase, phases) = watch::channel(Phase::Running(Arc::new(Scripted(node))));
+        let (phase, phases) = watch::channel(Phase::Running(Scripted::behind(node)));
         let bounds = Bounds { call_timeout: Duration::from_millis(500), ..Bounds::default() };
         let state = Arc::new(State::new(bounds, Access::default(), phases));
         Bench { router: router(&state), state, asked, phase }
