@@ -332,6 +332,7 @@ async fn tasks_are_read_listed_cancelled_and_purged() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of exchanges")]
 async fn claims_are_granted_and_end() {
     let mail = r#"{"queues":["mail"]}"#;
     let done = || Response::Acked(vec![Ok(acked(id(1)))]);
