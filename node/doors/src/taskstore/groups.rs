@@ -40,7 +40,9 @@ impl Prepared {
             let change = ClusterChange::Queue { queue: queue.clone(), setting };
             match client.change(change).await {
                 Ok(_) => {}
-                Err(error) if error.passes() || error.code == ErrorCode::Unknown => return Err(error.into()),
+                Err(error) if error.passes() || error.code == ErrorCode::Unknown => {
+                    return Err(super::without_effect(error).into());
+                }
                 Err(error) => {
                     tracing::warn!(%queue, %error, "a group of taskstore is used without settings of its own");
                     break;

@@ -254,6 +254,14 @@ async fn change(
     Err(drawn_out())
 }
 
+/// An error before the transaction: whatever became of the call, nothing of the request took effect, so it may be repeated.
+fn without_effect(error: Error) -> Error {
+    match error.code {
+        ErrorCode::Unknown => Error::unavailable(error.message),
+        _ => error,
+    }
+}
+
 /// How an attempt to take a chosen task has ended.
 enum Taken {
     Yes(Task),
@@ -277,7 +285,7 @@ async fn choose(
         }
         let worker = format!("taskstore client {}", claim.clientid);
         let options = ClaimOptions::new([queue.clone()]).lease(CHOOSING_LEASE).worker(worker);
-        let claims = client.claim(options).await?;
+        let claims = client.claim(options).await.map_err(without_effect)?;
         let Some(claimed) = claims.tasks.into_iter().next() else {
             if claims.unavailable > 0 {
                 let text = format!("{} partitions could not be asked for tasks; try again", claims.unavailable);
