@@ -19,6 +19,7 @@ pub fn norn() -> &'static Path {
         let sources = [
             "node/src",
             "node/Cargo.toml",
+            "node/doors",
             "node/engine",
             "node/model",
             "node/restore",
