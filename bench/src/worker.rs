@@ -118,7 +118,7 @@ fn failures<T, E: std::fmt::Display>(results: Vec<Result<T, E>>) -> Vec<String> 
 fn failures_in(answer: Result<Value>) -> Vec<String> {
     match answer {
         Ok(answer) => {
-            let items = answer["items"].as_array().into_iter().flatten();
+            let items = answer.as_array().or_else(|| answer["items"].as_array()).into_iter().flatten();
             items.map(|item| &item["error"]).filter(|error| !error.is_null()).map(Value::to_string).collect()
         }
         Err(error) => vec![format!("{error:#}")],
