@@ -9,6 +9,7 @@ mod kept;
 pub use kept::Kept;
 
 use crate::caller::Waiting;
+use crate::metrics::meters::Present;
 use crate::problem::Problem;
 use crate::state::State;
 use axum::body::Body;
@@ -79,11 +80,13 @@ struct Streaming {
     failing: bool,
     over: bool,
     _place: OwnedSemaphorePermit,
+    _counted: Present,
 }
 
 impl Streaming {
     fn new(client: Waiting, state: Arc<State>, subject: Subject, place: OwnedSemaphorePermit) -> Streaming {
         Streaming {
+            _counted: state.meters.sse_streams.enter(),
             client,
             state,
             group: if let Subject::Group(group) = &subject { Some(*group) } else { None },

@@ -52,6 +52,7 @@ pub mod limits;
 pub mod loans;
 pub mod loss;
 pub mod losses;
+pub mod measures;
 pub mod memory;
 pub mod open_logs;
 pub mod outcomes;
