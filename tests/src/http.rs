@@ -28,6 +28,11 @@ impl HttpAnswer {
         find(&self.headers, name)
     }
 
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -35,7 +40,7 @@ impl HttpAnswer {
 
     /// The body as JSON of an answer with this status.
     pub fn expect(&self, status: u16) -> Value {
-        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
+        assert_eq!(self.status, status, "{}", self.text());
         self.json()
     }
 }
