@@ -137,7 +137,7 @@ pub struct HttpStream {
 /// How the end of a body is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Length {
-    /// So many bytes are left.
+    /// This number of bytes is left.
     Known(usize),
     Chunked,
     /// The connection ends with it.

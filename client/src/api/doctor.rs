@@ -14,6 +14,7 @@ pub struct Finding<'a> {
     /// What was seen, for people. Begins with `not checked: ` where the check was not possible.
     pub seen: Cow<'a, str>,
     /// What to do, for people; `null` if there is nothing to do.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, required))]
     pub advice: Option<Cow<'a, str>>,
 }
 

@@ -273,7 +273,7 @@ fn note(ended: Result<(), hyper::Error>) {
     }
 }
 
-/// Closes a connection; one without TLS is told why.
+/// Closes a connection, with the reason if it has no TLS.
 async fn refuse(mut stream: TcpStream, plain: bool, why: impl FnOnce() -> Problem) {
     if !plain {
         return;

@@ -135,7 +135,7 @@ fn a_taskstore_client_works_through_three_nodes_one_of_which_is_killed() {
     assert_eq!(lists(&two.refused(2, json!({"deletes": [late]})))[1], &json!([late]));
     one.update(1, json!({"deletes": [again["id"]]}));
 
-    // Without a majority nothing is told and nothing is taken.
+    // Without a majority the door neither reads nor takes anything.
     cluster.kill(1);
     let door = &one.doors[2];
     let update = json!({"clientid": 1, "adds": [{"group": "map"}]});

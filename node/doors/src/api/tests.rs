@@ -1,4 +1,4 @@
-//! Transcripts of the operations before a scripted node: what is asked of the node, and what the caller is told.
+//! Transcripts of the operations before a scripted node: what the door asks of the node, and what it answers.
 
 mod samples;
 

@@ -129,10 +129,10 @@ mod tests {
 
         #[test]
         fn any_queue_is_a_group_or_none(name in "(taskstore.default/)?[%0-9A-Fa-f\\PC]{0,20}") {
-            if let Ok(queue) = QueueName::new(&name) {
-                if let Some(group) = store().group(&queue) {
-                    prop_assert_eq!(store().queue(&group).unwrap(), queue);
-                }
+            if let Ok(queue) = QueueName::new(&name)
+                && let Some(group) = store().group(&queue)
+            {
+                prop_assert_eq!(store().queue(&group).unwrap(), queue);
             }
         }
     }

@@ -105,9 +105,12 @@ fn labels_of(id: &str) -> Result<(String, Vec<String>), String> {
     if is_name(name) { Ok((name.to_owned(), names)) } else { Err(format!("{id:?}: no name")) }
 }
 
+/// Bounds and values of buckets, and the count.
+type Buckets = (Vec<(f64, f64)>, Option<f64>);
+
 /// Buckets grow, end with +Inf, and that is the count.
 fn check_histogram((name, family): (&String, &Family)) -> Result<(), String> {
-    let mut groups: BTreeMap<String, (Vec<(f64, f64)>, Option<f64>)> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Buckets> = BTreeMap::new();
     for (id, value) in &family.samples {
         let (sample, labels) = id.split_once('{').unwrap_or((id, "}"));
         let pairs = labels.trim_end_matches('}').split("\",").map(|pair| pair.trim_end_matches('"'));

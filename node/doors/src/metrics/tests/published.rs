@@ -104,7 +104,7 @@ fn complaints(query: &str) -> Vec<String> {
             query[end..].strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(list, _)| list);
         for label in label_names(matchers).into_iter().chain(grouped.iter().copied()) {
             let is_own = metric.labels.contains(&label) || ADDED.contains(&label);
-            if !is_own && !(label == "le" && name.ends_with("_bucket")) {
+            if !(is_own || label == "le" && name.ends_with("_bucket")) {
                 found.push(format!("{name} has no label {label}"));
             }
         }
