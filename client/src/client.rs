@@ -294,7 +294,7 @@ impl Client {
     /// [`TaskId::with_tag`] and [`Spec::tag`].
     ///
     /// ```no_run
-    /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use norn_client::session::Draft;
     /// use norn_client::wire::QueueName;
     /// let mail = QueueName::new("mail")?;
