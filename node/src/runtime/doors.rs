@@ -17,7 +17,11 @@ use norn_wire::{Request, Response};
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, oneshot, watch};
+
+/// How long an answer to who the node is serves further askers. Checks of its health may come from strangers, in any number.
+const IDENTITY_SHARED: Duration = Duration::from_millis(250);
 
 /// Settings of the HTTP listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +60,13 @@ impl OwnQuestions {
     }
 
     /// The answer to a request. `None`: the node has stopped.
-    pub async fn ask(&self, request: Request) -> Option<Response> {
+    pub async fn ask(self: &Arc<Self>, request: Request) -> Option<Response> {
+        let own = Arc::clone(self);
+        // It goes on when the asker hangs up: a client number that was opened has to be let go before it is used again.
+        tokio::spawn(async move { own.ask_to_the_end(request).await }).await.ok()?
+    }
+
+    async fn ask_to_the_end(&self, request: Request) -> Option<Response> {
         let mut client_next = self.client_next.lock().await;
         let client = ClientId(*client_next);
         // Another number each time, so that a late answer to an abandoned question is no answer to this one.
@@ -75,10 +85,18 @@ impl OwnQuestions {
 /// The node, as its doors see it.
 #[derive(Debug)]
 pub(in crate::runtime) struct NodeHost {
-    pub local: LocalNode,
-    pub questions: Arc<OwnQuestions>,
-    pub metrics: Arc<Metrics>,
-    pub lookout: Lookout,
+    local: LocalNode,
+    questions: Arc<OwnQuestions>,
+    metrics: Arc<Metrics>,
+    lookout: Lookout,
+    /// The last answer to who the node is, shared by all that ask within a moment.
+    identity_last: Mutex<Option<(Instant, Identity)>>,
+}
+
+impl NodeHost {
+    pub fn new(local: LocalNode, questions: Arc<OwnQuestions>, metrics: Arc<Metrics>, lookout: Lookout) -> NodeHost {
+        NodeHost { local, questions, metrics, lookout, identity_last: Mutex::default() }
+    }
 }
 
 impl Host for NodeHost {
@@ -108,10 +126,15 @@ impl Host for NodeHost {
 
     fn identity(&self) -> Told<'_, Option<Identity>> {
         Box::pin(async {
-            match self.questions.ask(Request::Identify).await? {
-                Response::Identity(identity) => Some(*identity),
-                _ => None,
+            let mut last = self.identity_last.lock().await;
+            if let Some((at, identity)) = &*last
+                && at.elapsed() < IDENTITY_SHARED
+            {
+                return Some(identity.clone());
             }
+            let Response::Identity(identity) = self.questions.ask(Request::Identify).await? else { return None };
+            *last = Some((Instant::now(), (*identity).clone()));
+            Some(*identity)
         })
     }
 }
@@ -169,6 +192,27 @@ fn principal_of(certificate: &CertificateDer<'_>) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::sync::mpsc;
+
+    /// Goal: a health check that hangs up leaves no client number open, whatever the node does meanwhile.
+    #[tokio::test]
+    async fn a_question_whose_asker_hangs_up_is_asked_to_its_end() {
+        let (internal, _held) = mpsc::channel(1);
+        let (external, mut asked) = mpsc::channel(64);
+        let questions = Arc::new(OwnQuestions::new(Inputs { internal, external }, "n".into()));
+        for round in 0..2 * CLIENT_FIRST {
+            let asking = Arc::clone(&questions);
+            let asker = tokio::spawn(async move { asking.ask(Request::Identify).await });
+            let Some(External::Opened { client, replies }) = asked.recv().await else { panic!("no question") };
+            assert_eq!(client, ClientId(round % CLIENT_FIRST));
+            let Some(External::Request { .. }) = asked.recv().await else { panic!("no request") };
+            asker.abort();
+            assert!(asker.await.unwrap_err().is_cancelled());
+            let _ = replies.send(1, Response::Done);
+            let Some(External::Gone { client: gone }) = asked.recv().await else { panic!("it is still open") };
+            assert_eq!(gone, client);
+        }
+    }
 
     #[test]
     fn plain_text_is_for_this_machine_and_for_proxies() {

@@ -317,7 +317,7 @@ impl Server {
         let questions = Arc::new(OwnQuestions::new(inputs.clone(), Arc::clone(&name)));
         let driver = tokio::spawn(driver.run());
         let lookout = Lookout::new(settings.data, settings.certificates);
-        let host = NodeHost { local, questions: Arc::clone(&questions), metrics: Arc::clone(&metrics), lookout };
+        let host = NodeHost::new(local, Arc::clone(&questions), Arc::clone(&metrics), lookout);
         if let Some(doors) = &doors {
             doors.run(host);
         }

@@ -24,6 +24,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 /// How long a client may leave its answers unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a door reads on once it has sent its last request.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes per write.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -37,13 +39,14 @@ enum Carrier {
 }
 
 impl Carrier {
-    /// Waits until the connection is closed.
+    /// Waits until the connection of a client that sends no more is closed.
     async fn closed(&self) {
         match self {
             Carrier::Quic(connection) => {
                 connection.closed().await;
             }
-            Carrier::Local => std::future::pending().await,
+            // It has sent its last request, and reads no longer than this.
+            Carrier::Local => tokio::time::sleep(LAST_ANSWERS_TIMEOUT).await,
         }
     }
 }
@@ -277,6 +280,13 @@ impl AnswerWriter {
             bytes.shrink_to(2 * WRITE_BYTES);
         }
         self.send.finish().await;
+    }
+}
+
+impl Drop for AnswerWriter {
+    /// Ends the reading of requests, too: no permit comes back any more.
+    fn drop(&mut self) {
+        self.in_flight.close();
     }
 }
 
