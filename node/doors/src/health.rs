@@ -96,26 +96,28 @@ async fn started(Shared(state): Shared<Arc<State>>) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Script, Scripted, TestDoors, identity, outsider};
+    use crate::access::Access;
     use crate::state::Bounds;
+    use crate::testing::samples::{identity, outsider};
+    use crate::testing::{Door, Facts, Node};
 
     /// Statuses of `/livez`, `/readyz`, `/readyz?claims=1` and `/startupz`.
-    async fn statuses(doors: &TestDoors) -> [u16; 4] {
+    async fn statuses(doors: &Door) -> [u16; 4] {
         let mut statuses = [0; 4];
         for (status, path) in statuses.iter_mut().zip(["/livez", "/readyz", "/readyz?claims=1", "/startupz"]) {
             // Open to all.
-            *status = doors.get_as_stranger(path).await.0;
+            *status = doors.get_as_stranger(path).await.status.as_u16();
         }
         statuses
     }
 
-    fn node(identity: Option<Identity>) -> Arc<Scripted> {
-        Scripted::new(Script { identity, ..Script::default() })
+    fn node(identity: Option<Identity>) -> Arc<Node> {
+        Node::telling(Facts { identity, ..Facts::default() })
     }
 
     #[tokio::test]
     async fn each_phase_of_a_node_has_its_health() {
-        let doors = TestDoors::new(Bounds::default(), Phase::Starting);
+        let doors = Door::of(Bounds::default(), Access::default(), Phase::Starting);
         assert_eq!(statuses(&doors).await, [200, 503, 503, 503], "it reads its log");
         for (node, expected, what) in [
             (node(Some(outsider())), [200, 503, 503, 200], "it has no cluster"),
@@ -132,27 +134,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_takes_no_event_is_not_alive() {
-        let stuck = Scripted::new(Script { identity: Some(identity(true)), stuck: true, ..Script::default() });
-        let doors = TestDoors::new(Bounds::default(), Phase::Running(stuck));
+        let stuck = Node::telling(Facts { identity: Some(identity(true)), stuck: true, ..Facts::default() });
+        let doors = Door::of(Bounds::default(), Access::default(), Phase::Running(stuck));
         assert_eq!(statuses(&doors).await, [503, 503, 503, 200]);
-        assert!(doors.get("/livez").await.2.contains("no event for 5 s"));
+        assert!(doors.get("/livez").await.body.contains("no event for 5 s"));
     }
 
     #[tokio::test]
     async fn health_is_told_under_any_load() {
         let bounds = Bounds { requests_max: 0, ..Bounds::default() };
-        let doors = TestDoors::new(bounds, Phase::Running(node(Some(identity(true)))));
+        let doors = Door::of(bounds, Access::default(), Phase::Running(node(Some(identity(true)))));
         assert_eq!(statuses(&doors).await, [200; 4]);
-        assert_eq!(doors.get("/metrics").await.0, 200);
-        assert_eq!(doors.get("/v1/tasks/x").await.0, 429);
+        assert_eq!(doors.get("/metrics").await.status, 200);
+        assert_eq!(doors.get("/v1/tasks/x").await.status, 429);
     }
 
     #[tokio::test]
     async fn an_unknown_question_is_refused() {
-        let doors = TestDoors::new(Bounds::default(), Phase::Running(node(Some(identity(true)))));
+        let doors = Door::of(Bounds::default(), Access::default(), Phase::Running(node(Some(identity(true)))));
         for query in ["claim=1", "claims=yes", "claims=1&claims=1"] {
-            let (status, kind, _) = doors.get(&format!("/readyz?{query}")).await;
-            assert_eq!((status, kind.as_str()), (400, "application/problem+json"), "{query}");
+            let told = doors.get(&format!("/readyz?{query}")).await;
+            let (status, kind) = (told.status.as_u16(), told.header("content-type"));
+            assert_eq!((status, kind), (400, "application/problem+json"), "{query}");
         }
     }
 }

@@ -28,8 +28,6 @@ mod page;
 mod pages;
 mod problem;
 mod request;
-#[cfg(test)]
-mod scripted;
 mod skuld;
 mod sse;
 pub mod state;

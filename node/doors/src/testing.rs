@@ -1,18 +1,22 @@
-//! A door before a scripted node, for tests.
+//! Doors before a node that follows a script, for tests; [`samples`] are what it tells.
+
+pub mod samples;
 
 use crate::access::{Access, Peer};
+use crate::metrics::measures::{Measures, Surroundings};
+use crate::metrics::times::{SYNC_US, Times, TimesAt};
 use crate::request::router;
-use crate::scripted::Scripted;
-use crate::state::{Bounds, Host, Phase, State};
+use crate::state::{self, Bounds, Host, Phase, State};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request as HttpRequest, StatusCode, header};
 use http_body_util::BodyExt;
-use norn_client::local::{LocalLink, local_node};
+use norn_client::local::{LocalLink, LocalNode, local_node};
 use norn_wire::codec::{self, HEADER_BYTES, Kind};
 use norn_wire::limits::FRAME_BYTES_MAX;
-use norn_wire::response::Welcome;
+use norn_wire::response::{Identity, Welcome};
 use norn_wire::{ClusterId, Error, ErrorCode, NodeId, Request, Response, Versions};
+use std::future::{pending, ready};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -21,6 +25,10 @@ use tower::ServiceExt;
 
 /// Address of a door on this machine, as clients name it.
 const HOST: &str = "localhost:7500";
+/// Address of callers.
+const ADDRESS: &str = "127.0.0.1:5";
+/// Time limit of calls that are to fail.
+const SOON: Duration = Duration::from_millis(300);
 
 /// Reaction of the node to a request.
 pub enum Reply {
@@ -36,15 +44,24 @@ impl From<Response> for Reply {
     }
 }
 
+impl From<Option<Response>> for Reply {
+    fn from(response: Option<Response>) -> Reply {
+        response.map_or(Reply::Silence, Reply::Answer)
+    }
+}
+
 impl From<Error> for Reply {
     fn from(error: Error) -> Reply {
         Reply::Answer(Response::Error(error))
     }
 }
 
-/// What the node does.
+/// What the node does with requests.
 #[derive(Clone)]
-pub struct Script(Arc<Mutex<dyn FnMut(Request) -> Reply + Send>>);
+pub struct Script {
+    react: Arc<Mutex<dyn FnMut(Request) -> Reply + Send>>,
+    time_ms: Option<u64>,
+}
 
 impl Default for Script {
     /// Knows no request.
@@ -56,24 +73,108 @@ impl Default for Script {
 impl Script {
     /// Reacts with this.
     pub fn new<R: Into<Reply>>(mut script: impl FnMut(Request) -> R + Send + 'static) -> Script {
-        Script(Arc::new(Mutex::new(move |request| script(request).into())))
+        Script { react: Arc::new(Mutex::new(move |request| script(request).into())), time_ms: None }
     }
 
     /// Gives these answers one after the other.
-    pub fn answers(answers: impl IntoIterator<Item = Response>) -> Script {
-        let mut answers = answers.into_iter().collect::<Vec<_>>().into_iter();
-        let none = || Response::Error(Error::new(ErrorCode::Unsupported, "no further answer is scripted"));
+    pub fn answers<R: Into<Reply>>(answers: impl IntoIterator<Item = R>) -> Script {
+        let mut answers = answers.into_iter().map(Into::into).collect::<Vec<Reply>>().into_iter();
+        let none = || Error::new(ErrorCode::Unsupported, "no further answer is scripted").into();
         Script::new(move |_| answers.next().unwrap_or_else(none))
+    }
+
+    /// Its clock stands at this time, which is in the ids that it lends.
+    pub fn at(self, time_ms: u64) -> Script {
+        Script { time_ms: Some(time_ms), ..self }
     }
 }
 
-/// A door before a scripted node.
+/// What the node tells its host, beside its answers to requests.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Who it is; `None`: it has stopped.
+    pub identity: Option<Identity>,
+    /// It takes no event.
+    pub stuck: bool,
+    /// What it measures.
+    pub measures: Measures,
+    /// What it counts.
+    pub counters: Vec<(&'static str, u64)>,
+    /// What is seen of files.
+    pub surroundings: Surroundings,
+}
+
+/// A node that follows a script.
+#[derive(Debug)]
+pub struct Node {
+    local: LocalNode,
+    /// What it tells; it may be changed.
+    pub facts: Mutex<Facts>,
+    asked: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Node {
+    /// A node that answers requests.
+    pub fn start(script: Script) -> Arc<Node> {
+        let (local, mut links) = local_node(Versions::SPOKEN.newest);
+        let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
+        let notes = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Some(LocalLink { stream, .. }) = links.recv().await {
+                tokio::spawn(serve(stream, script.clone(), Arc::clone(&notes)));
+            }
+        });
+        Arc::new(Node { local, facts: Mutex::default(), asked })
+    }
+
+    /// A node that takes no request, and tells this.
+    pub fn telling(facts: Facts) -> Arc<Node> {
+        let local = local_node(Versions::SPOKEN.newest).0;
+        Arc::new(Node { local, facts: Mutex::new(facts), asked: Arc::default() })
+    }
+
+    fn facts(&self) -> Facts {
+        self.facts.lock().unwrap().clone()
+    }
+}
+
+impl Host for Node {
+    fn local(&self) -> LocalNode {
+        self.local.clone()
+    }
+
+    fn identity(&self) -> state::Told<'_, Option<Identity>> {
+        let Facts { identity, stuck, .. } = self.facts();
+        if stuck { Box::pin(pending()) } else { Box::pin(ready(identity)) }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.facts().counters
+    }
+
+    fn log_syncs(&self) -> TimesAt {
+        let times = Times::new(SYNC_US);
+        times.add_us(700);
+        times.at()
+    }
+
+    fn measures(&self) -> state::Told<'_, Option<Arc<Measures>>> {
+        let Facts { measures, stuck, .. } = self.facts();
+        if stuck { Box::pin(pending()) } else { Box::pin(ready(Some(Arc::new(measures)))) }
+    }
+
+    fn surroundings(&self) -> state::Told<'_, Option<Surroundings>> {
+        Box::pin(ready(Some(self.facts().surroundings)))
+    }
+}
+
+/// A door before a node.
 pub struct Door {
     pub state: Arc<State>,
     router: Router,
-    phase: watch::Sender<Phase>,
-    host: Arc<Scripted>,
-    seen: Arc<Mutex<Vec<Request>>>,
+    /// Sets how far the node is.
+    pub phase: watch::Sender<Phase>,
+    asked: Arc<Mutex<Vec<Request>>>,
 }
 
 /// An answer, whole.
@@ -102,35 +203,51 @@ impl Door {
         Door::with(Bounds::default(), Access::default(), script)
     }
 
-    /// A door with these limits.
-    pub fn with(bounds: Bounds, access: Access, script: Script) -> Door {
-        let (node, mut links) = local_node(Versions::SPOKEN.newest);
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let requests = Arc::clone(&seen);
-        tokio::spawn(async move {
-            while let Some(LocalLink { stream, .. }) = links.recv().await {
-                tokio::spawn(serve(stream, script.clone(), Arc::clone(&requests)));
-            }
-        });
-        let host = Scripted::behind(node);
-        let (phase, present) = watch::channel(Phase::Running(Arc::clone(&host) as Arc<dyn Host>));
-        let state = Arc::new(State::new(bounds, access, present));
-        Door { router: router(&state), state, phase, host, seen }
+    /// A door whose calls fail soon, for errors that a session would try again.
+    pub fn impatient(script: Script) -> Door {
+        Door::with(Bounds { call_timeout: SOON, ..Bounds::default() }, Access::default(), script)
     }
 
-    /// The requests that the node has got.
+    /// A door with these limits.
+    pub fn with(bounds: Bounds, access: Access, script: Script) -> Door {
+        let node = Node::start(script);
+        let asked = Arc::clone(&node.asked);
+        Door { asked, ..Door::of(bounds, access, Phase::Running(node)) }
+    }
+
+    /// A door of a node in this phase.
+    pub fn of(bounds: Bounds, access: Access, phase: Phase) -> Door {
+        let (phase, present) = watch::channel(phase);
+        let state = Arc::new(State::new(bounds, access, present));
+        Door { router: router(&state), state, phase, asked: Arc::default() }
+    }
+
+    /// The requests that the node has got, without those by which a session says that it has or leaves what it was granted.
     pub fn seen(&self) -> Vec<Request> {
-        self.seen.lock().unwrap().clone()
+        let is_own = |request: &Request| matches!(request, Request::Confirm { .. } | Request::Leave { .. });
+        self.asked().into_iter().filter(|request| !is_own(request)).collect()
+    }
+
+    /// All requests that the node has got.
+    pub fn asked(&self) -> Vec<Request> {
+        self.asked.lock().unwrap().clone()
     }
 
     /// The node is about to stop.
     pub fn drain(&self) {
-        self.phase.send_replace(Phase::Draining(Arc::clone(&self.host) as Arc<dyn Host>));
+        self.phase.send_modify(|phase| {
+            if let Phase::Running(node) = phase {
+                *phase = Phase::Draining(Arc::clone(node));
+            }
+        });
     }
 
     /// Sends a request and returns its answer before the body is read.
-    pub async fn begin(&self, mut request: HttpRequest<Body>) -> axum::response::Response {
-        let peer = Peer::plain(&self.state.access, "127.0.0.1:5".parse().unwrap()).unwrap();
+    pub async fn begin(&self, request: HttpRequest<Body>) -> axum::response::Response {
+        self.begin_as(Peer::plain(&self.state.access, ADDRESS.parse().unwrap()).unwrap(), request).await
+    }
+
+    async fn begin_as(&self, peer: Peer, mut request: HttpRequest<Body>) -> axum::response::Response {
         request.extensions_mut().insert(peer);
         request.headers_mut().entry(header::HOST).or_insert(HOST.parse().unwrap());
         self.router.clone().oneshot(request).await.unwrap()
@@ -138,14 +255,18 @@ impl Door {
 
     /// Sends a request.
     pub async fn send(&self, request: HttpRequest<Body>) -> Told {
-        let (parts, body) = self.begin(request).await.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Told { status: parts.status, headers: parts.headers, body: String::from_utf8(body.to_vec()).unwrap() }
+        told(self.begin(request).await).await
     }
 
     /// Sends a request without a body.
     pub async fn get(&self, target: &str) -> Told {
         self.send(HttpRequest::get(target).body(Body::empty()).unwrap()).await
+    }
+
+    /// As [`Door::get`], over TLS without a certificate.
+    pub async fn get_as_stranger(&self, target: &str) -> Told {
+        let peer = Peer { address: ADDRESS.parse().unwrap(), plain: false, name: Err("no certificate".into()) };
+        told(self.begin_as(peer, HttpRequest::get(target).body(Body::empty()).unwrap()).await).await
     }
 
     /// Sends a request with a JSON body.
@@ -154,6 +275,12 @@ impl Door {
         let request = request.header(header::CONTENT_TYPE, "application/json");
         self.send(request.body(Body::from(body.to_owned())).unwrap()).await
     }
+}
+
+async fn told(response: axum::response::Response) -> Told {
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Told { status: parts.status, headers: parts.headers, body: String::from_utf8(body.to_vec()).unwrap() }
 }
 
 /// A door whose answers are all JSON.
@@ -174,8 +301,7 @@ impl JsonDoor {
 
     /// A door whose calls fail soon, for errors that a session would try again.
     pub fn impatient(script: impl FnMut(Request) -> Response + Send + 'static) -> JsonDoor {
-        let bounds = Bounds { call_timeout: Duration::from_millis(300), ..Bounds::default() };
-        JsonDoor(Door::with(bounds, Access::default(), Script::new(script)))
+        JsonDoor(Door::impatient(Script::new(script)))
     }
 
     /// Makes a request, with a body if one is given.
@@ -199,18 +325,19 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-fn welcome() -> Response {
+fn welcome(time_ms: u64) -> Response {
     Response::Welcome(Welcome {
         node: NodeId(1),
         cluster: ClusterId(1),
-        time_ms: now_ms(),
+        time_ms,
         minter: 7,
         refusal: None,
         clock_ms: None,
     })
 }
 
-async fn serve(mut stream: DuplexStream, script: Script, seen: Arc<Mutex<Vec<Request>>>) {
+/// Answers what sessions ask by themselves, and the rest by the script. Notes all but greetings and pings.
+async fn serve(mut stream: DuplexStream, script: Script, notes: Arc<Mutex<Vec<Request>>>) {
     let version = Versions::SPOKEN.newest;
     let (mut buffer, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
     while let Ok(length @ 1..) = stream.read(&mut chunk).await {
@@ -218,13 +345,13 @@ async fn serve(mut stream: DuplexStream, script: Script, seen: Arc<Mutex<Vec<Req
         while let Some((header, end)) = codec::split(&buffer, version, FRAME_BYTES_MAX).unwrap() {
             let request: Request = codec::decode_body(&header, &buffer[HEADER_BYTES..end]).unwrap();
             buffer.drain(..end);
+            if !matches!(request, Request::Hello { .. } | Request::Ping) {
+                notes.lock().unwrap().push(request.clone());
+            }
             let reply = match request {
-                Request::Hello { .. } => Reply::Answer(welcome()),
+                Request::Hello { .. } => Reply::Answer(welcome(script.time_ms.unwrap_or_else(now_ms))),
                 Request::Confirm { .. } | Request::Ping | Request::Leave { .. } => Reply::Answer(Response::Done),
-                request => {
-                    seen.lock().unwrap().push(request.clone());
-                    (script.0.lock().unwrap())(request)
-                }
+                request => (script.react.lock().unwrap())(request),
             };
             let Reply::Answer(response) = reply else { continue };
             let mut bytes = Vec::new();

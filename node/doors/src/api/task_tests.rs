@@ -1,87 +1,17 @@
 //! Each route, its answers and its errors: transcripts that are compared with committed ones. `NORN_BLESS=1` rewrites those.
 
-mod scripted;
-
+use crate::testing::samples::{ONE, TIME_MS, acked, claimed, error, granted, id, sloppy, task, token, told};
+use crate::testing::{Door, Reply, Script};
 use axum::body::Body;
 use axum::http::{Request as HttpRequest, header};
 use http_body_util::BodyExt;
-use norn_client::wire::response::{Acked, ClaimView, Granted, Guarantee, LogEntry, Page, TaskView};
-use norn_wire::{Error, ErrorCode, QueueName, Request, Response, Spec, State, TaskId, Token};
-use scripted::Bench;
+use norn_wire::response::Page;
+use norn_wire::{Acked, ErrorCode, Request, Response, State, TaskId};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn id(number: u32) -> TaskId {
-    TaskId::new(1_800_000_000_000, number, 7, 9)
-}
-
-fn token() -> Token {
-    Token { epoch: 2, number: 1 }
-}
-
-fn acked(id: TaskId) -> Acked {
-    Acked { id, acks: 2, replicas: 3, guarantee: Guarantee::Strict }
-}
-
-fn sloppy(id: TaskId) -> Acked {
-    Acked { id, acks: 1, replicas: 3, guarantee: Guarantee::Sloppy }
-}
-
-fn task(number: u32, state: State) -> TaskView {
-    let mut spec = Spec::new(QueueName::new("mail").unwrap(), b"hello".to_vec());
-    spec.headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
-    TaskView {
-        id: id(number),
-        state,
-        spec,
-        claims: Vec::<ClaimView>::new(),
-        updates: vec![LogEntry { token: token(), sequence: 0, data: b"half".to_vec() }],
-        result: (state == State::Done).then(|| b"sent".to_vec().into()),
-        reason: None,
-        log_incomplete: false,
-        conflict: false,
-        children: Vec::new(),
-        children_open: false,
-        redriven: Vec::new(),
-        waits_for: Vec::new(),
-        group: None,
-        version: None,
-        ended_ms: None,
-        next_attempt_ms: None,
-        lost: None,
-    }
-}
-
-fn granted() -> Granted {
-    Granted {
-        id: id(1),
-        token: token(),
-        queue: QueueName::new("mail").unwrap(),
-        payload: b"hello".to_vec(),
-        priority: 5,
-        headers: Vec::new(),
-        attempt: 1,
-        lease_ms: 30_000,
-        updates: Vec::new(),
-        grouping: None,
-        group: None,
-    }
-}
-
-fn of(task: TaskView) -> Response {
-    Response::Task(Box::new(task))
-}
-
-fn claimed(tasks: Vec<Granted>, unavailable: u32) -> Response {
-    Response::Claimed { tasks, unavailable, left: 0 }
-}
-
-fn error(code: ErrorCode) -> Error {
-    Error::new(code, "as scripted")
-}
 
 /// A request, and what the node answers.
 struct Exchange {
@@ -107,7 +37,7 @@ fn masked(text: &str, name: &str) -> String {
 
 /// Ids that the session draws.
 fn without_drawn_ids(text: &str) -> String {
-    let drawn = format!("{}", TaskId::new(1_800_000_000_000, 0, 0, 0))[..9].to_owned();
+    let drawn = format!("{}", TaskId::new(TIME_MS, 0, 0, 0))[..9].to_owned();
     let mut out = String::new();
     let mut rest = text;
     while let Some(place) = rest.find(&drawn) {
@@ -128,12 +58,9 @@ impl Exchange {
     }
 
     async fn told(self) -> String {
-        let mut answers = self.answers.into_iter();
-        let bench = Bench::start(move |_: &Request| {
-            answers.next().unwrap_or_else(|| Some(Response::Error(error(ErrorCode::Invalid))))
-        });
+        let door = Door::impatient(Script::answers(self.answers).at(TIME_MS));
         let (method, place) = self.line.split_once(' ').unwrap();
-        let mut request = HttpRequest::builder().method(method).uri(place);
+        let mut request = HttpRequest::builder().method(method).uri(place).header("x-request-id", "r1");
         let mut told = format!("> {}\n", self.line);
         for (name, value) in self.headers {
             request = request.header(*name, *value);
@@ -142,11 +69,11 @@ impl Exchange {
         if !self.body.is_empty() {
             writeln!(told, "> {}", self.body).unwrap();
         }
-        let response = bench.ask(request.body(Body::from(self.body)).unwrap()).await;
+        let response = door.begin(request.body(Body::from(self.body)).unwrap()).await;
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         // How often a session repeats a request depends on the time.
-        let mut all = bench.asked();
+        let mut all = door.asked();
         all.dedup();
         for asked in all {
             writeln!(told, "= {}", asked.verb()).unwrap();
@@ -187,7 +114,7 @@ async fn compare(name: &str, exchanges: Vec<Exchange>) {
 
 #[tokio::test]
 async fn tasks_are_enqueued_and_what_cannot_be_is_refused() {
-    let one = || Response::Acked(vec![Ok(acked(id(1)))]);
+    let one = || Response::Acked(vec![Ok(acked(1))]);
     let mail = r#"{"queue":"mail","data":"hello"}"#;
     let octets: &[_] = &[("content-type", "application/octet-stream")];
     let failed = |code| Response::Acked(vec![Err(error(code).about(id(1)))]);
@@ -195,28 +122,28 @@ async fn tasks_are_enqueued_and_what_cannot_be_is_refused() {
         "tasks.txt",
         vec![
             exchange("POST /v1/tasks", mail, [one()]),
-            exchange("POST /v1/tasks?acks=one", mail, [Response::Acked(vec![Ok(sloppy(id(1)))])]),
+            exchange("POST /v1/tasks?acks=one", mail, [Response::Acked(vec![Ok(sloppy(1))])]),
             exchange(
                 "POST /v1/tasks",
                 r#"[{"queue":"mail"},{"queue":"mail"}]"#,
-                [Response::Acked(vec![Ok(acked(id(1))), Err(error(ErrorCode::Conflict).about(id(2)))])],
+                [Response::Acked(vec![Ok(acked(1)), Err(error(ErrorCode::Conflict).about(id(2)))])],
             ),
             exchange(
                 "POST /v1/tasks",
                 r#"[{"queue":"mail","join":{"total":1}},{"queue":"mail","number":1}]"#,
-                [Response::Acked(vec![Ok(acked(id(1))), Ok(acked(id(2)))])],
+                [Response::Acked(vec![Ok(acked(1)), Ok(acked(2))])],
             ),
             exchange("POST /v1/tasks?queue=mail&priority=5&delay_ms=1500&header=trace=7", "hello", [one()])
                 .with(octets),
             exchange(
                 "POST /v1/tasks?unique=true",
                 r#"{"queue":"mail","key":"k"}"#,
-                [Response::AckedUnique { acked: acked(id(1)), existing: false }],
+                [Response::AckedUnique { acked: acked(1), existing: false }],
             ),
             exchange(
                 "POST /v1/tasks?unique=true",
                 r#"{"queue":"mail","key":"k"}"#,
-                [Response::AckedUnique { acked: acked(id(1)), existing: true }],
+                [Response::AckedUnique { acked: acked(1), existing: true }],
             ),
             exchange(
                 "POST /v1/tasks?must_exist=true",
@@ -258,9 +185,6 @@ async fn tasks_are_enqueued_and_what_cannot_be_is_refused() {
     .await;
 }
 
-/// Text of the first task's id, as it stands in requests.
-const ONE: &str = "000038rrbh800000000g0000003g0009";
-
 #[test]
 fn the_id_of_the_transcripts_is_that_of_the_first_task() {
     assert_eq!(id(1).to_string(), ONE);
@@ -268,7 +192,7 @@ fn the_id_of_the_transcripts_is_that_of_the_first_task() {
 
 #[tokio::test]
 async fn tasks_are_read_listed_cancelled_and_purged() {
-    let ready = || of(task(1, State::Ready));
+    let ready = || told(1, State::Ready);
     let page = |numbers: &[u32], next| {
         let tasks = numbers.iter().map(|number| task(*number, State::Ready)).collect();
         Response::Page(Page { tasks, next })
@@ -286,10 +210,10 @@ async fn tasks_are_read_listed_cancelled_and_purged() {
                 [Response::Error(error(ErrorCode::Stale))],
             ),
             exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/data", "", [ready()]),
-            exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/result", "", [of(task(1, State::Done))]),
+            exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/result", "", [told(1, State::Done)]),
             exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/result", "", [ready()]),
             exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/log", "", [ready()]),
-            exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/why", "", [of(task(1, State::Done))]),
+            exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/why", "", [told(1, State::Done)]),
             exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/why", "", [gone()]),
             exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/wait?timeout_ms=5", "", [ready()]),
             exchange("GET /v1/tasks/000038rrbh800000000g0000003g0009/wait?timeout_ms=x", "", []),
@@ -315,12 +239,12 @@ async fn tasks_are_read_listed_cancelled_and_purged() {
             exchange(
                 "POST /v1/tasks/000038rrbh800000000g0000003g0009/cancel",
                 r#"{"reason":"withdrawn"}"#,
-                [ready(), Response::AckedOne(acked(id(1))), of(task(1, State::Cancelled))],
+                [ready(), Response::AckedOne(acked(1)), told(1, State::Cancelled)],
             ),
-            exchange("POST /v1/tasks/000038rrbh800000000g0000003g0009/cancel", "", [of(task(1, State::Cancelled))]),
-            exchange("POST /v1/tasks/000038rrbh800000000g0000003g0009/cancel", "", [of(task(1, State::Done))]),
+            exchange("POST /v1/tasks/000038rrbh800000000g0000003g0009/cancel", "", [told(1, State::Cancelled)]),
+            exchange("POST /v1/tasks/000038rrbh800000000g0000003g0009/cancel", "", [told(1, State::Done)]),
             exchange("POST /v1/tasks/000038rrbh800000000g0000003g0009/cancel", r#"{"why":"x"}"#, []),
-            exchange("DELETE /v1/tasks/000038rrbh800000000g0000003g0009", "", [Response::AckedOne(acked(id(1)))]),
+            exchange("DELETE /v1/tasks/000038rrbh800000000g0000003g0009", "", [Response::AckedOne(acked(1))]),
             exchange(
                 "DELETE /v1/tasks/000038rrbh800000000g0000003g0009",
                 "",
@@ -335,7 +259,7 @@ async fn tasks_are_read_listed_cancelled_and_purged() {
 #[expect(clippy::too_many_lines, reason = "a table of exchanges")]
 async fn claims_are_granted_and_end() {
     let mail = r#"{"queues":["mail"]}"#;
-    let done = || Response::Acked(vec![Ok(acked(id(1)))]);
+    let done = || Response::Acked(vec![Ok(acked(1))]);
     let over = |code| Response::Acked(vec![Err(error(code).about(id(1)))]);
     compare(
         "claims.txt",
@@ -367,12 +291,12 @@ async fn claims_are_granted_and_end() {
             exchange(
                 "PUT /v1/tasks/000038rrbh800000000g0000003g0009/claims/2.1/log/0",
                 r#"{"data":"half"}"#,
-                [Response::AckedOne(acked(id(1)))],
+                [Response::AckedOne(acked(1))],
             ),
             exchange(
                 "PUT /v1/tasks/000038rrbh800000000g0000003g0009/claims/2.1/log/0?acks=one",
                 r#"{"data":"half"}"#,
-                [Response::AckedOne(sloppy(id(1)))],
+                [Response::AckedOne(sloppy(1))],
             ),
             exchange(
                 "PUT /v1/tasks/000038rrbh800000000g0000003g0009/claims/2.1/log/0",
@@ -443,17 +367,17 @@ async fn until(mut is_so: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn a_caller_that_hangs_up_leaves_its_claim() {
-    let bench = Bench::start(|_| None);
+    let door = Door::new(Script::new(|_| Reply::Silence));
     {
-        let asking = bench.ask(claim_request(r#"{"queues":["mail"],"wait_ms":60000}"#));
+        let asking = door.begin(claim_request(r#"{"queues":["mail"],"wait_ms":60000}"#));
         tokio::pin!(asking);
         tokio::select! {
             _ = &mut asking => panic!("the node is silent"),
-            () = until(|| !bench.asked().is_empty()) => {}
+            () = until(|| !door.asked().is_empty()) => {}
         }
     }
-    until(|| bench.asked().iter().any(|request| matches!(request, Request::Leave { .. }))).await;
-    let asked = bench.asked();
+    until(|| door.asked().iter().any(|request| matches!(request, Request::Leave { .. }))).await;
+    let asked = door.asked();
     let Some(Request::Claim(claim)) = asked.first() else { panic!("{asked:?}") };
     let left =
         asked.iter().find_map(|request| if let Request::Leave { claim, .. } = request { Some(*claim) } else { None });
@@ -462,57 +386,57 @@ async fn a_caller_that_hangs_up_leaves_its_claim() {
 
 #[tokio::test]
 async fn granted_tasks_whose_answer_no_connection_takes_go_back() {
-    let bench = Bench::start(|request| match request {
+    let door = Door::new(Script::new(|request| match request {
         Request::Claim(_) => Some(claimed(vec![granted()], 0)),
         _ => Some(Response::Done),
-    });
-    let response = bench.ask(claim_request(r#"{"queues":["mail"]}"#)).await;
+    }));
+    let response = door.begin(claim_request(r#"{"queues":["mail"]}"#)).await;
     drop(response);
     let is_released = |request: &Request| *request == Request::Release { id: id(1), token: token() };
-    until(|| bench.asked().iter().any(is_released)).await;
+    until(|| door.asked().iter().any(is_released)).await;
 
-    let taken = bench.ask(claim_request(r#"{"queues":["mail"]}"#)).await;
+    let taken = door.begin(claim_request(r#"{"queues":["mail"]}"#)).await;
     taken.into_body().collect().await.unwrap();
-    let count = || bench.asked().iter().filter(|request| is_released(request)).count();
-    bench.ask(HttpRequest::get("/v1/count").body(Body::empty()).unwrap()).await;
+    let count = || door.asked().iter().filter(|request| is_released(request)).count();
+    door.begin(HttpRequest::get("/v1/count").body(Body::empty()).unwrap()).await;
     assert_eq!(count(), 1, "what was taken stays");
 }
 
 #[tokio::test]
 async fn a_node_that_stops_answers_waits_at_once_and_says_where_a_list_goes_on() {
-    let bench = Bench::start(|request| match request {
-        Request::Get { .. } => Some(of(task(1, State::Ready))),
+    let door = Door::new(Script::new(|request| match request {
+        Request::Get { .. } => Some(told(1, State::Ready)),
         Request::List { .. } => Some(Response::Page(Page { tasks: vec![task(1, State::Ready)], next: Some(id(1)) })),
         _ => None,
-    });
+    }));
     let list = HttpRequest::get("/v1/tasks").header("accept", "application/x-ndjson").body(Body::empty()).unwrap();
-    let mut lines = bench.ask(list).await.into_body();
+    let mut lines = door.begin(list).await.into_body();
     let first = lines.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!(first.starts_with(br#"{"id":"#));
-    bench.drain();
+    door.drain();
     let rest = lines.collect().await.unwrap().to_bytes();
     let rest = std::str::from_utf8(&rest).unwrap();
     let last = rest.lines().last().unwrap();
     assert!(last.starts_with(r#"{"error":{"code":"unavailable""#) && last.contains(&format!("after={ONE}")), "{last}");
 
-    let empty = bench.ask(claim_request(r#"{"queues":["mail"],"wait_ms":60000}"#)).await;
+    let empty = door.begin(claim_request(r#"{"queues":["mail"],"wait_ms":60000}"#)).await;
     assert_eq!(empty.into_body().collect().await.unwrap().to_bytes(), r#"{"tasks":[],"unavailable":0}"#);
     let wait = HttpRequest::get(format!("/v1/tasks/{ONE}/wait?timeout_ms=60000")).body(Body::empty()).unwrap();
-    assert_eq!(bench.ask(wait).await.status(), 200);
+    assert_eq!(door.begin(wait).await.status(), 200);
 }
 
 #[tokio::test]
 async fn a_put_asks_for_the_same_however_often_it_is_repeated() {
-    let bench = Bench::start(|request| match request {
-        Request::Enqueue { tasks, .. } => Some(Response::Acked(vec![Ok(acked(tasks[0].id))])),
+    let door = Door::new(Script::new(|request| match request {
+        Request::Enqueue { tasks, .. } => Some(Response::Acked(vec![Ok(Acked { id: tasks[0].id, ..acked(1) })])),
         _ => None,
-    });
+    }));
     for _ in 0..2 {
         let body = r#"{"queue":"mail","key":"k","delay":"1500ms"}"#;
         let request = HttpRequest::put(format!("/v1/tasks/{ONE}")).body(Body::from(body)).unwrap();
-        assert_eq!(bench.ask(request).await.status(), 201);
+        assert_eq!(door.begin(request).await.status(), 201);
     }
-    let asked = bench.asked();
+    let asked = door.asked();
     assert_eq!(asked[0], asked[1]);
     let Request::Enqueue { tasks, .. } = &asked[0] else { panic!("{asked:?}") };
     assert_eq!(tasks[0].id, id(1).with_tag(tasks[0].spec.tag().unwrap()));
@@ -521,16 +445,16 @@ async fn a_put_asks_for_the_same_however_often_it_is_repeated() {
 
 #[tokio::test]
 async fn a_claim_under_a_key_is_one_claim_of_its_caller() {
-    let bench = Bench::start(|request| match request {
+    let door = Door::new(Script::new(|request| match request {
         Request::Claim(_) => Some(claimed(vec![granted()], 0)),
         _ => Some(Response::Done),
-    });
+    }));
     for key in ["a", "a", "b"] {
         let mut request = claim_request(r#"{"queues":["mail"]}"#);
         request.headers_mut().insert("idempotency-key", key.parse().unwrap());
-        drop(bench.ask(request).await);
+        drop(door.begin(request).await);
     }
-    let asked = bench.asked();
+    let asked = door.asked();
     let claims: Vec<_> = asked
         .iter()
         .filter_map(|request| if let Request::Claim(claim) = request { Some(claim) } else { None })

@@ -1,15 +1,13 @@
 //! Transcripts of the operations before a scripted node: what the door asks of the node, and what it answers.
 
-mod samples;
-
 use crate::access::Access;
 use crate::state::Bounds;
+use crate::testing::samples as with;
 use crate::testing::{Door, Reply, Script};
 use axum::body::Body;
 use axum::http::{Method, Request as HttpRequest, StatusCode};
 use norn_wire::response::Page;
-use norn_wire::{Error, ErrorCode, Request, Response};
-use samples as with;
+use norn_wire::{Error, ErrorCode, Request, Response, State};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -94,17 +92,17 @@ fn groups() -> Vec<Scene> {
     let (join, close) = (with::join(), format!("POST /v1/groups/{}/close", with::id(9)));
     let members = format!("GET /v1/groups/{}/members", with::id(9));
     vec![
-        scene(&close, r#"{"total":2}"#, [Response::AckedOne(with::acked())]),
-        scene(&close, r#"{"total":2}"#, [Response::AckedOne(with::sloppy())]),
+        scene(&close, r#"{"total":2}"#, [Response::AckedOne(with::acked(1))]),
+        scene(&close, r#"{"total":2}"#, [Response::AckedOne(with::sloppy(1))]),
         scene(&format!("{close}?acks=most"), r#"{"total":2}"#, []),
         scene(&close, r#"{"total":0}"#, failed(ErrorCode::Invalid, "a group has members")),
         scene(&close, r#"{"total":3}"#, failed(ErrorCode::Conflict, "x")),
         scene("POST /v1/groups/nine/close", r#"{"total":3}"#, []),
-        scene(&format!("{members}?limit=1"), "", [Response::Task(join.clone()), Response::Task(with::done())]),
+        scene(&format!("{members}?limit=1"), "", [Response::Task(join.clone()), with::told(1, State::Done)]),
         scene(&format!("{members}?after=2"), "", [Response::Task(join)]),
         scene(&format!("{members}?limit=1001"), "", []),
         scene(&format!("{members}?first=1"), "", []),
-        scene(&members, "", [Response::Task(with::done())]),
+        scene(&members, "", [with::told(1, State::Done)]),
         scene(&members, "", failed(ErrorCode::NotFound, "there is no such task")),
     ]
 }
@@ -124,7 +122,7 @@ fn transactions() -> Vec<Scene> {
 fn bulk() -> Vec<Scene> {
     let page = |tasks| Response::Page(Page { tasks, next: None });
     vec![
-        scene("POST /v1/redrive", r#"{"queue":"mail","dry_run":true}"#, [page(vec![with::dead()])]),
+        scene("POST /v1/redrive", r#"{"queue":"mail","dry_run":true}"#, [page(vec![with::task(1, State::Dead)])]),
         scene("POST /v1/redrive", r#"{"queue":"mail"}"#, [page(Vec::new())]),
         scene("POST /v1/redrive", r#"{"queue":"mail"}"#, failed(ErrorCode::Denied, "not for you")),
         scene("POST /v1/redrive", r#"{"queue":"mail","letters":"x"}"#, []),
@@ -134,18 +132,22 @@ fn bulk() -> Vec<Scene> {
             r#"{"ids":["000038g2m4d7kq9rjscg0080000w3n5t"]}"#,
             failed(ErrorCode::NotFound, "there is no such task"),
         ),
-        scene("POST /v1/purge", r#"{"ids":["000038g2m4d7kq9rjscg0080000w3n5t"]}"#, [Response::AckedOne(with::acked())]),
+        scene(
+            "POST /v1/purge",
+            r#"{"ids":["000038g2m4d7kq9rjscg0080000w3n5t"]}"#,
+            [Response::AckedOne(with::acked(1))],
+        ),
         scene(
             "POST /v1/purge",
             r#"{"ids":["000038g2m4d7kq9rjscg0080000w3n5t"]}"#,
             failed(ErrorCode::Conflict, "the task has not ended"),
         ),
-        scene("POST /v1/purge", r#"{"queue":"mail","dry_run":true}"#, [page(vec![*with::done()])]),
-        scene("POST /v1/purge", r#"{"queue":"mail"}"#, [page(vec![*with::done()])]),
+        scene("POST /v1/purge", r#"{"queue":"mail","dry_run":true}"#, [page(vec![with::task(1, State::Done)])]),
+        scene("POST /v1/purge", r#"{"queue":"mail"}"#, [page(vec![with::task(1, State::Done)])]),
         scene(
             "POST /v1/purge",
             r#"{"queue":"mail","confirm":1}"#,
-            [page(vec![*with::done()]), Response::AckedOne(with::acked())],
+            [page(vec![with::task(1, State::Done)]), Response::AckedOne(with::acked(1))],
         ),
         scene("POST /v1/purge", r#"{"queue":"mail","states":["ready"]}"#, []),
         scene("POST /v1/purge", "{}", []),
@@ -153,17 +155,17 @@ fn bulk() -> Vec<Scene> {
 }
 
 fn sessions() -> Vec<Scene> {
-    let one = |verb| format!("POST /v1/sessions/{}/7.42/{verb}", with::id(1));
+    let one = |verb| format!("POST /v1/sessions/{}/2.1/{verb}", with::id(1));
     let session = || Response::Task(with::session());
     vec![
-        scene("POST /v1/sessions", "", [Response::Acked(vec![Ok(with::acked())]), with::claimed()]),
+        scene("POST /v1/sessions", "", [Response::Acked(vec![Ok(with::acked(1))]), with::session_granted()]),
         scene("POST /v1/sessions", r#"{"ttl_ms":5}"#, []),
         scene("POST /v1/sessions", r#"{"ttl":5}"#, []),
         scene(&one("renew"), "", [session(), Response::Renewed(vec![Ok(10_000)])]),
-        scene(&one("renew"), "", [Response::Task(with::done())]),
-        scene(&one("end"), "", [session(), Response::Acked(vec![Ok(with::acked())])]),
-        scene(&format!("POST /v1/sessions/{}/7.41/end", with::id(1)), "", [session()]),
-        scene("POST /v1/sessions/x/7.42/end", "", []),
+        scene(&one("renew"), "", [with::told(1, State::Done)]),
+        scene(&one("end"), "", [session(), Response::Acked(vec![Ok(with::acked(1))])]),
+        scene(&format!("POST /v1/sessions/{}/1.1/end", with::id(1)), "", [session()]),
+        scene("POST /v1/sessions/x/2.1/end", "", []),
         scene(&format!("POST /v1/sessions/{}/x/end", with::id(1)), "", []),
     ]
 }

@@ -6,8 +6,10 @@ mod published;
 use super::measures::{COUNTS, CertificateEnd, Measures, PeerClock, QueueLine, STATES, Surroundings};
 use super::table::{Kind, METRICS};
 use super::times::TimesAt;
-use crate::scripted::{Script, Scripted, TestDoors, identity};
+use crate::access::Access;
 use crate::state::{Bounds, Phase};
+use crate::testing::samples::identity;
+use crate::testing::{Door, Facts, Node};
 use openmetrics::{Family, check};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,10 +28,10 @@ fn queue(name: &str, place: u64) -> QueueLine {
 }
 
 /// A node that tells something under each metric.
-fn talkative(queues: Vec<QueueLine>) -> Arc<Scripted> {
+fn talkative(queues: Vec<QueueLine>) -> Arc<Node> {
     let counters = ["elections_begun", "oldest_agreement_ms", "hint_tasks", "hint_ids", "claims_granted", "log_syncs"];
     let core = ["enqueue", "clock_off_ms", "elections_begun", "collection_held_minutes", "clock_ahead_ms.n2"];
-    Scripted::new(Script {
+    Node::telling(Facts {
         identity: Some(identity(true)),
         measures: Measures {
             queues,
@@ -47,19 +49,24 @@ fn talkative(queues: Vec<QueueLine>) -> Arc<Scripted> {
             disk_free_bytes: Some(1 << 40),
             certificates: vec![CertificateEnd { file: "ca.crt".to_owned(), at_s: 0 }],
         },
-        ..Script::default()
+        ..Facts::default()
     })
 }
 
-fn doors(node: Arc<Scripted>) -> TestDoors {
-    TestDoors::new(Bounds { metrics_queues: 3, ..Bounds::default() }, Phase::Running(node))
+fn doors(node: Arc<Node>) -> Door {
+    Door::of(Bounds { metrics_queues: 3, ..Bounds::default() }, Access::default(), Phase::Running(node))
 }
 
 /// The families of a scrape. Panics where the text breaks the rules of the format.
-async fn scrape(doors: &TestDoors, path: &str) -> BTreeMap<String, Family> {
-    let (status, kind, text) = doors.get(path).await;
-    assert_eq!((status, kind.as_str()), (200, "application/openmetrics-text; version=1.0.0; charset=utf-8"), "{text}");
-    check(&text).unwrap_or_else(|why| panic!("{why} in\n{text}"))
+async fn scrape(doors: &Door, path: &str) -> BTreeMap<String, Family> {
+    let told = doors.get(path).await;
+    let (kind, text) = (told.header("content-type"), &told.body);
+    assert_eq!(
+        (told.status.as_u16(), kind),
+        (200, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{text}"
+    );
+    check(text).unwrap_or_else(|why| panic!("{why} in\n{text}"))
 }
 
 /// A sample by its name and labels, as written.
@@ -115,7 +122,7 @@ async fn requests_are_counted_by_verb_and_outcome() {
     for number in 1..4 {
         doors.get("/readyz").await;
         doors.get(&format!("/nothing/{number}")).await;
-        assert_eq!(doors.get_as_stranger("/metrics").await.0, 401, "metrics are not open to all");
+        assert_eq!(doors.get_as_stranger("/metrics").await.status, 401, "metrics are not open to all");
         let families = scrape(&doors, "/metrics").await;
         let count = |labels: &str| sample(&families, &format!("norn_request_duration_seconds_count{{{labels}}}"));
         assert_eq!(count(r#"door="health",verb="readyz",outcome="ok""#), f64::from(number));
@@ -151,30 +158,30 @@ async fn queues_beyond_the_bound_are_told_together_and_by_a_pattern() {
         || name.starts_with("norn_claims")));
     assert_eq!(scrape(&doors, "/metrics?queue=mail").await["norn_tasks_enqueued"].samples.len(), 1);
     for path in ["/metrics?queue=", "/metrics?queues=a", &format!("/metrics?queue={}", "x".repeat(300))] {
-        assert_eq!(doors.get(path).await.0, 400, "{path}");
+        assert_eq!(doors.get(path).await.status, 400, "{path}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scrape_waits_for_a_stuck_node_no_longer_than_two_seconds() {
     let node = talkative(vec![queue("mail", 0)]);
-    node.script.lock().unwrap().stuck = true;
+    node.facts.lock().unwrap().stuck = true;
     let (doors, begin) = (doors(node), tokio::time::Instant::now());
     let families = scrape(&doors, "/metrics").await;
     assert!(begin.elapsed().as_millis() <= 2_100, "{:?}", begin.elapsed());
     assert_eq!(sample(&families, "norn_scrape_incomplete"), 1.0);
     assert_eq!(sample(&families, "norn_elections_total"), 1.0, "what is known without asking is told");
     assert!(!families.contains_key("norn_queue_tasks"));
-    assert_eq!(doors.get("/metrics?queue=mail").await.0, 503);
+    assert_eq!(doors.get("/metrics?queue=mail").await.status, 503);
 }
 
 #[tokio::test]
 async fn a_node_that_reads_its_log_tells_of_itself() {
-    let doors = TestDoors::new(Bounds::default(), Phase::Starting);
+    let doors = Door::of(Bounds::default(), Access::default(), Phase::Starting);
     let families = scrape(&doors, "/metrics").await;
     assert_eq!(sample(&families, "norn_ready"), 0.0);
     assert_eq!(sample(&families, &format!("norn_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"))), 1.0);
-    assert_eq!(doors.get("/metrics?queue=mail").await.0, 503);
+    assert_eq!(doors.get("/metrics?queue=mail").await.status, 503);
 }
 
 #[test]

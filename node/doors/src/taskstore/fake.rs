@@ -1,5 +1,6 @@
 //! A small node for tests of the service: a store of tasks that takes the requests that the service makes.
 
+use crate::testing::samples::new_task;
 use norn_wire::membership::{Changed, ClusterChange, ClusterView, QueuePolicy, QueueSetting, Roster, Settings};
 use norn_wire::request::{Claim, Spec};
 use norn_wire::response::{ClaimView, Granted, Page, QueueCounts, Response, State, TaskView};
@@ -26,26 +27,7 @@ pub struct Fake {
 
 pub fn view(id: TaskId, spec: Spec, now_ms: u64) -> TaskView {
     let state = if spec.not_before_ms > now_ms { State::Waiting } else { State::Ready };
-    TaskView {
-        id,
-        state,
-        spec,
-        claims: Vec::new(),
-        updates: Vec::new(),
-        result: None,
-        reason: None,
-        log_incomplete: false,
-        conflict: false,
-        waits_for: Vec::new(),
-        children: Vec::new(),
-        children_open: false,
-        redriven: Vec::new(),
-        group: None,
-        version: None,
-        ended_ms: None,
-        next_attempt_ms: None,
-        lost: None,
-    }
+    new_task(id, state, spec)
 }
 
 impl Fake {

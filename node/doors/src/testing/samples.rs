@@ -1,36 +1,47 @@
-//! Answers of a node.
+//! What a node tells: tasks, claims, a cluster.
 
 use norn_client::session::SESSIONS_QUEUE;
 use norn_wire::group::GroupView;
 use norn_wire::membership::{Changed, ClusterView, Member, MemberState, QueuePolicy, Roster, Settings};
-use norn_wire::response::{ClaimView, Health, NodeView, PartitionView, QueueCounts, Standing, Status};
+use norn_wire::response::{
+    ClaimView, Genesis, Health, Identity, LogEntry, NodeView, PartitionView, QueueCounts, Standing, Status,
+};
 use norn_wire::schedule::{CatchUp, Schedule, ScheduleView, When};
 use norn_wire::transaction::Refusal;
 use norn_wire::{
-    Acked, ClusterId, Granted, Guarantee, NodeId, PartitionId, QueueName, Response, Spec, State, TaskId, TaskView,
-    Token,
+    Acked, ClusterId, Error, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Response, Spec, State,
+    TaskId, TaskView, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Time in the ids.
+pub const TIME_MS: u64 = 1_800_000_000_000;
+/// Text of the first task's id.
+pub const ONE: &str = "000038rrbh800000000g0000003g0009";
+
 pub fn id(number: u32) -> TaskId {
-    TaskId::new(1_700_000_000_000, number, 7, 3)
+    TaskId::new(TIME_MS, number, 7, 9)
 }
 
-fn queue() -> QueueName {
+pub fn queue() -> QueueName {
     QueueName::new("team/mail").unwrap()
 }
 
-fn token() -> Token {
-    Token { epoch: 7, number: 42 }
+pub fn token() -> Token {
+    Token { epoch: 2, number: 1 }
 }
 
-pub fn acked() -> Acked {
-    Acked { id: id(1), acks: 2, replicas: 3, guarantee: Guarantee::Strict }
+pub fn error(code: ErrorCode) -> Error {
+    Error::new(code, "as scripted")
 }
 
-pub fn sloppy() -> Acked {
-    Acked { acks: 1, guarantee: Guarantee::Sloppy, ..acked() }
+pub fn acked(number: u32) -> Acked {
+    Acked { id: id(number), acks: 2, replicas: 3, guarantee: Guarantee::Strict }
+}
+
+pub fn sloppy(number: u32) -> Acked {
+    Acked { acks: 1, guarantee: Guarantee::Sloppy, ..acked(number) }
 }
 
 pub fn counts() -> QueueCounts {
@@ -42,11 +53,12 @@ pub fn refusal() -> Refusal {
     Refusal { changes, deletes, depends, owned, bugs: vec!["odd".into()] }
 }
 
-fn task(state: State, queue: QueueName) -> TaskView {
+/// A task without a past.
+pub fn new_task(id: TaskId, state: State, spec: Spec) -> TaskView {
     TaskView {
-        id: id(1),
+        id,
         state,
-        spec: Spec::new(queue, b"hello".to_vec()),
+        spec,
         claims: Vec::new(),
         updates: Vec::new(),
         result: None,
@@ -65,17 +77,26 @@ fn task(state: State, queue: QueueName) -> TaskView {
     }
 }
 
-pub fn done() -> Box<TaskView> {
-    Box::new(TaskView { result: Some(b"sent".to_vec().into()), ..task(State::Done, queue()) })
+/// A task with a header and a log, and what its state brings with it.
+pub fn task(number: u32, state: State) -> TaskView {
+    let mut spec = Spec::new(queue(), b"hello".to_vec());
+    spec.headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
+    TaskView {
+        updates: vec![LogEntry { token: token(), sequence: 0, data: b"half".to_vec() }],
+        result: (state == State::Done).then(|| b"sent".to_vec().into()),
+        reason: (state == State::Dead).then(|| "timeout".into()),
+        ..new_task(id(number), state, spec)
+    }
 }
 
-pub fn dead() -> TaskView {
-    TaskView { reason: Some("timeout".into()), ..task(State::Dead, queue()) }
+/// The answer to who asks for a task.
+pub fn told(number: u32, state: State) -> Response {
+    Response::Task(Box::new(task(number, state)))
 }
 
 pub fn join() -> Box<TaskView> {
     let group = GroupView { total: Some(2), ended: 1, failed: 0 };
-    Box::new(TaskView { id: id(9), group: Some(group), ..task(State::Waiting, queue()) })
+    Box::new(TaskView { group: Some(group), ..task(9, State::Waiting) })
 }
 
 pub fn session() -> Box<TaskView> {
@@ -91,24 +112,34 @@ pub fn session() -> Box<TaskView> {
         session: None,
     };
     let sessions = QueueName::new(SESSIONS_QUEUE).unwrap();
-    Box::new(TaskView { claims: vec![claim], ..task(State::Claimed, sessions) })
+    let spec = Spec::new(sessions, b"w".to_vec());
+    Box::new(TaskView { claims: vec![claim], ..new_task(id(1), State::Claimed, spec) })
 }
 
-pub fn claimed() -> Response {
-    let granted = Granted {
+pub fn granted() -> Granted {
+    Granted {
         id: id(1),
         token: token(),
-        queue: QueueName::new(SESSIONS_QUEUE).unwrap(),
-        payload: b"w".to_vec(),
-        priority: 0,
+        queue: queue(),
+        payload: b"hello".to_vec(),
+        priority: 5,
         headers: Vec::new(),
         attempt: 1,
-        lease_ms: 10_000,
+        lease_ms: 30_000,
         updates: Vec::new(),
         grouping: None,
         group: None,
-    };
-    Response::Claimed { tasks: vec![granted], unavailable: 0, left: 0 }
+    }
+}
+
+pub fn claimed(tasks: Vec<Granted>, unavailable: u32) -> Response {
+    Response::Claimed { tasks, unavailable, left: 0 }
+}
+
+/// The grant of a session.
+pub fn session_granted() -> Response {
+    let queue = QueueName::new(SESSIONS_QUEUE).unwrap();
+    claimed(vec![Granted { queue, payload: b"w".to_vec(), lease_ms: 10_000, ..granted() }], 0)
 }
 
 pub fn schedule() -> ScheduleView {
@@ -219,5 +250,31 @@ pub fn node() -> NodeView {
         round_trip_us: None,
         version: Some(3),
         unreached_from: Vec::new(),
+    }
+}
+
+/// A node of a cluster.
+pub fn identity(serving: bool) -> Identity {
+    let genesis = Genesis {
+        cluster: ClusterId(7),
+        name: "test".to_owned(),
+        partitions: 1,
+        replicas: 1,
+        members: Vec::new(),
+        assignment: Vec::new(),
+    };
+    Identity { genesis: Some(Box::new(genesis)), serving, ..outsider() }
+}
+
+/// A node without a cluster.
+pub fn outsider() -> Identity {
+    Identity {
+        node: NodeId(1),
+        incarnation: 1,
+        name: "n1".to_owned(),
+        address: "a:1".to_owned(),
+        zone: String::new(),
+        genesis: None,
+        serving: false,
     }
 }
