@@ -30,10 +30,14 @@ pub mod cancelling;
 pub mod choosing;
 #[doc(hidden)]
 pub mod cluster;
+#[doc(hidden)]
+pub mod completing;
 mod config;
 #[doc(hidden)]
 pub mod explaining;
 mod groups;
+#[doc(hidden)]
+pub mod joining;
 #[doc(hidden)]
 pub mod letters;
 mod listing;

@@ -6,8 +6,9 @@ use super::parse::DurabilityArguments;
 use super::redrive::show_acked;
 use super::runner::unexpected;
 use super::several::{Change, OVER, SeveralArguments};
-use super::{Runner, Transport};
+use super::{Runner, Transport, text};
 use clap::Args;
+use norn_client::api;
 use norn_wire::{Request, Response, TaskView};
 
 /// Arguments of `purge`.
@@ -36,6 +37,7 @@ impl PurgeArguments {
             let change = Change { states: OVER, ended_with: self.reason, done: "purged", left, brings: None };
             return self.several.each(runner, change, request).await;
         }
+        api::each_once("the tasks", &self.id, |id| text::clean(id)).map_err(|error| Failure::Usage(error.0))?;
         each(runner, &self.id, async |runner: &mut Runner<T>, id: &str| {
             let id = runner.resolve_target(id).await?;
             let Response::AckedOne(acked) = runner.request(Request::Purge { id, acks, state: None }).await? else {

@@ -73,6 +73,7 @@ impl RedriveArguments {
         if copy.is_some() && self.ids.len() > 1 {
             return Err(Failure::Usage("--id names the copy of one task; give one".to_owned()));
         }
+        api::each_once("the tasks", &self.ids, |id| text::clean(id)).map_err(|error| Failure::Usage(error.0))?;
         each(runner, &self.ids, async |runner: &mut Runner<T>, id: &str| {
             let id = runner.resolve_target(id).await?;
             let copy = copy.map(CopyId::from).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! What workers ask: claims, and what becomes of them.
 
 use super::fields::{claimed_max, milliseconds, name_if_any, object_only, updates};
-use super::input::{decoded, each, parsed, parsed_if_any};
+use super::input::{decoded, decoded_if_any, each, each_once, parsed, parsed_if_any};
 use super::{DependInput, Encoding, InputError, TasksInput};
 use crate::client::ClaimOptions;
 use crate::session::{Call, Finish};
@@ -23,12 +23,15 @@ pub struct ClaimInput {
     /// Length of the leases in milliseconds, after which the tasks are free without a renewal. Left out: as set for their queue, or 30
     /// seconds; with a session, as long as possible.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 100, maximum = 3_600_000))]
     pub lease_ms: Option<u64>,
     /// Milliseconds to wait for a task if there is none; 0 if left out.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub wait_ms: Option<u64>,
     /// Most tasks to claim; 1 if left out.
     #[serde(default, deserialize_with = "claimed_max", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_000))]
     pub max: Option<u32>,
     /// Name of the worker, for people to read; `norn` if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +117,11 @@ impl TryFrom<HeldClaimInput> for (TaskId, Token) {
     }
 }
 
+/// Name of a claim, for people.
+fn claim_name((id, token): &(TaskId, Token)) -> String {
+    format!("the claim {token} of {id}")
+}
+
 /// Renewals of claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -123,6 +131,7 @@ pub struct RenewInput {
     pub items: Vec<HeldClaimInput>,
     /// New length of the leases in milliseconds; each claim's own if left out. A lease never becomes shorter.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 100, maximum = 3_600_000))]
     pub lease_ms: Option<u64>,
 }
 
@@ -132,7 +141,9 @@ impl TryFrom<RenewInput> for Request {
     type Error = InputError;
 
     fn try_from(input: RenewInput) -> Result<Request, InputError> {
-        Ok(Request::Renew { items: each("items", input.items)?, lease_ms: input.lease_ms })
+        let items: Vec<(TaskId, Token)> = each("items", input.items)?;
+        each_once("items", &items, claim_name)?;
+        Ok(Request::Renew { items, lease_ms: input.lease_ms })
     }
 }
 
@@ -144,6 +155,7 @@ pub struct CompleteInput {
     /// Number of updates that this claim has written; while some of them are missing, readers see the log marked as incomplete. Left
     /// out, they do not.
     #[serde(default, deserialize_with = "updates", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 1_000))]
     pub sequence: Option<u32>,
     /// Result; none if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,7 +173,7 @@ object_only!(CompleteInput, "an object, with `result` or `then` or none of them"
 impl CompleteInput {
     /// Converts it into the completion of this claim.
     pub fn finish(self, id: TaskId, token: Token) -> Result<Finish, InputError> {
-        let result = self.result.map(|result| decoded(result, self.result_encoding, "result")).transpose()?;
+        let result = decoded_if_any(self.result, self.result_encoding, "result")?;
         let (sequence, result) = (self.sequence, result.map(Into::into));
         let children = self.then.unwrap_or_default().drafts("then")?;
         Ok(Finish { completion: Completion { id, token, sequence, result, at_ms: 0, children: Vec::new() }, children })
@@ -195,6 +207,7 @@ pub struct CompletionInput {
     /// Number of updates that this claim has written; while some of them are missing, readers see the log marked as incomplete. Left
     /// out, they do not.
     #[serde(default, deserialize_with = "updates", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 1_000))]
     pub sequence: Option<u32>,
     /// Result; none if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -233,7 +246,15 @@ object_only!(CompletionsInput, "an object with `items`");
 impl CompletionsInput {
     /// Converts them into one call. Its answer has one result for each, in order.
     pub fn call(self, acks: Acks) -> Result<Call, InputError> {
-        Ok(complete(each("items", self.items)?, acks))
+        Ok(complete(self.finishes()?, acks))
+    }
+
+    /// Converts them into completions.
+    pub fn finishes(self) -> Result<Vec<Finish>, InputError> {
+        let items: Vec<Finish> = each("items", self.items)?;
+        let claims: Vec<_> = items.iter().map(|Finish { completion, .. }| (completion.id, completion.token)).collect();
+        each_once("items", &claims, claim_name)?;
+        Ok(items)
     }
 }
 
@@ -258,6 +279,7 @@ pub struct FailInput {
     pub reason: String,
     /// Milliseconds before the task can be claimed again. Left out: as set for its queue, or 0.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 315_576_000_000_i64))]
     pub retry_in_ms: Option<u64>,
     /// The task is invalid: it becomes dead, without further attempts.
     #[serde(default)]

@@ -5,20 +5,19 @@
 
 use super::InputError;
 use super::fields::{large_setting, moves, object_only, partition, replicas, weight, weight_if_any};
+use crate::client::cluster::{find_member, look_up_member, no_such_member};
 use norn_wire::address::parse_address;
 use norn_wire::limits::NODES_OF_PARTITION_MAX;
-use norn_wire::membership::{Candidate, ClusterChange, ClusterView, Member, Settings};
+use norn_wire::membership::{Candidate, ClusterChange, ClusterView, Settings};
 use norn_wire::response::Identity;
 use norn_wire::{NodeId, PartitionId, Request};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// Weight of a new member that names none.
 const WEIGHT_DEFAULT: u32 = 1;
-/// Fewest characters of an id that stand for it.
-const PREFIX_CHARACTERS_MIN: usize = 4;
 
 /// A change of the cluster. Settings of queues are changed by a `QueuePolicyInput`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,8 +87,8 @@ impl<'de> Visitor<'de> for ChangeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ChangeKindInput, A::Error> {
         let change = ChangeKindInput::deserialize(MapAccessDeserializer::new(&mut map))?;
-        match map.next_key::<IgnoredAny>()? {
-            Some(_) => Err(A::Error::custom("one change is made at a time; leave the others out")),
+        match map.next_key::<String>()? {
+            Some(other) => Err(A::Error::custom(format!("one change is made at a time; leave {other:?} out"))),
             None => Ok(change),
         }
     }
@@ -104,6 +103,7 @@ pub struct NewcomerInput {
     pub address: String,
     /// Share of the replicas, relative to other members; 1 if left out.
     #[serde(default, deserialize_with = "weight_if_any", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_000_000))]
     pub weight: Option<u32>,
     /// Failure domain; the one that the node was started with if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,6 +134,7 @@ pub struct ReplacementInput {
     pub address: String,
     /// Share of the replicas, relative to other members; that of the member it replaces if left out.
     #[serde(default, deserialize_with = "weight_if_any", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_000_000))]
     pub weight: Option<u32>,
     /// Failure domain; the one that the node was started with if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,6 +150,7 @@ object_only!(ReplacementInput, "an object with `node` and `address`");
 pub struct MoveInput {
     /// Number of the partition.
     #[serde(deserialize_with = "partition")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 4_095))]
     pub partition: u16,
     /// Names, or beginnings of the ids, of all members to hold it, the preferred leader first.
     pub nodes: Vec<String>,
@@ -171,6 +173,7 @@ object_only!(RebalanceInput, "an empty object");
 pub struct ReplicasInput {
     /// Replicas of each partition, 1 to 7.
     #[serde(deserialize_with = "replicas")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 7))]
     pub replicas: u32,
 }
 
@@ -185,6 +188,7 @@ pub struct WeightInput {
     pub node: String,
     /// Share of the replicas, relative to other members; above 0.
     #[serde(deserialize_with = "weight")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_000_000))]
     pub weight: u32,
 }
 
@@ -223,13 +227,15 @@ object_only!(AddressInput, "an object with `node` and `address`");
 pub struct SettingsInput {
     /// Milliseconds of silence after which the cluster declares a member gone by itself; `null`: never.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub heal_after_ms: Option<Option<u64>>,
     /// Partitions that move at once in the whole cluster.
     #[serde(default, deserialize_with = "moves", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_024))]
     pub moves_at_once: Option<u32>,
     /// Partitions that come to or leave one member at once.
     #[serde(default, deserialize_with = "moves", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_024))]
     pub moves_at_once_each: Option<u32>,
 }
 
@@ -275,7 +281,7 @@ impl ClusterChangeInput {
     pub fn plan(self, view: &ClusterView, newcomer: Option<&Identity>) -> Result<PlannedChange, InputError> {
         let dry_run = self.dry_run;
         let about = |verb, node: NodeId, change| (verb, Some(node), Some(change));
-        let found = |text: &str| find(view, text).map(|member| member.node);
+        let found = |text: &str| Ok::<_, InputError>(find_member(view, text)?.node);
         let (verb, node, change) = match self.change {
             ChangeKindInput::Add(input) => addition(view, newcomer, input)?,
             ChangeKindInput::Replace(input) => replacement(view, newcomer, input)?,
@@ -287,8 +293,10 @@ impl ClusterChangeInput {
                 let node = found(&input.node)?;
                 about("undrain", node, ClusterChange::Undrain { node })
             }
-            ChangeKindInput::Remove(input) => match look_up(view, &input.node)?.map(|member| member.node) {
+            ChangeKindInput::Remove(input) => match look_up_member(view, &input.node)?.map(|member| member.node) {
                 Some(node) => about("remove", node, ClusterChange::Remove { node }),
+                // A rehearsal finds a mistaken name.
+                None if dry_run => return Err(no_such_member(view, &input.node).into()),
                 None => ("remove", None, None),
             },
             ChangeKindInput::Move(input) => ("move", None, Some(input.change(view)?)),
@@ -329,7 +337,7 @@ fn addition(view: &ClusterView, newcomer: Option<&Identity>, input: NewcomerInpu
 
 fn replacement(view: &ClusterView, newcomer: Option<&Identity>, input: ReplacementInput) -> Result<Parts, InputError> {
     let ReplacementInput { node, address, weight, zone } = input;
-    let old = find(view, &node)?;
+    let old = find_member(view, &node)?;
     // The new node may have the old one's name; once it is a member, the name means the new node.
     if newcomer.is_some_and(|newcomer| newcomer.node == old.node) {
         return addition(view, newcomer, NewcomerInput { address, weight, zone });
@@ -374,7 +382,7 @@ impl MoveInput {
         let wrong = |message: String| Err(InputError(message));
         let mut nodes: Vec<NodeId> = Vec::new();
         for text in &self.nodes {
-            let node = find(view, text)?.node;
+            let node = find_member(view, text)?.node;
             if nodes.contains(&node) {
                 return wrong("a node is named twice; each holds a partition once".to_owned());
             }
@@ -419,30 +427,5 @@ fn check_address(text: &str) -> Result<(), InputError> {
         None => Err(InputError(
             "an address is HOST:PORT, an IPv6 one [HOST]:PORT, for example 127.0.0.1:7400 or [::1]:7400".to_owned(),
         )),
-    }
-}
-
-/// Finds the member with this name or beginning of its id.
-fn find<'a>(view: &'a ClusterView, text: &str) -> Result<&'a Member, InputError> {
-    look_up(view, text)?.ok_or_else(|| {
-        let present = view.roster.members.values().filter(|member| member.state.is_present());
-        let known = present.map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ");
-        InputError(format!("there is no member {text:?} in this cluster; its members are {known}"))
-    })
-}
-
-/// Finds the member with this name or beginning of its id, if there is one. Returns one that is gone only if there is no other match,
-/// since another node may have its name now.
-fn look_up<'a>(view: &'a ClusterView, text: &str) -> Result<Option<&'a Member>, InputError> {
-    let members = || view.roster.members.values();
-    if let Some(member) = members().find(|member| member.state.is_present() && member.name == text) {
-        return Ok(Some(member));
-    }
-    let begins = |member: &&Member| text.len() >= PREFIX_CHARACTERS_MIN && member.node.to_string().starts_with(text);
-    let by_id: Vec<&Member> = members().filter(begins).collect();
-    match by_id[..] {
-        [member] => Ok(Some(member)),
-        [] => Ok(members().find(|member| member.name == text)),
-        _ => Err(InputError(format!("the ids of several members begin with {text:?}; give more of it"))),
     }
 }

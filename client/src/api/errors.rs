@@ -48,6 +48,13 @@ impl<'a> From<&'a norn_wire::Error> for ErrorReport<'a> {
     }
 }
 
+impl From<norn_wire::Error> for ErrorReport<'static> {
+    fn from(error: norn_wire::Error) -> Self {
+        let norn_wire::Error { code, message, retry, id, after_ms, cause } = error;
+        ErrorReport { error: ErrorDetail { code, message: message.into(), retry, id, after_ms, cause } }
+    }
+}
+
 /// A transaction that changed nothing, since some preconditions failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -3,7 +3,7 @@
 //! Inputs are objects with named fields. An unknown field is refused, and so is a list of values in the order of the fields: it does not
 //! show what they mean.
 
-use super::fields::{attempts, headers, member, name_if_any, object_only, priority, total};
+use super::fields::{attempts, headers, member, milliseconds, name_if_any, object_only, priority, total};
 use super::{Encoding, duration_ms, instant_ms};
 use crate::session::Draft;
 use norn_wire::group::{Join, MemberOf};
@@ -58,6 +58,10 @@ pub struct TaskInput {
     /// Time until the task can be claimed, counted from the enqueue: `250ms`, `10s`, `5m`, `1h30m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
+    /// The same as a number of milliseconds.
+    #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 315_576_000_000_i64))]
+    pub delay_ms: Option<u64>,
     /// Earliest time of the first claim (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
@@ -81,6 +85,7 @@ pub struct TaskInput {
     pub join: Option<JoinInput>,
     /// Makes the task a member of the group of the join in the same list, under this number, from 1.
     #[serde(default, deserialize_with = "member", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 10_000))]
     pub number: Option<u32>,
 }
 
@@ -93,6 +98,7 @@ object_only!(TaskInput, "a task as an object with `queue`");
 pub struct JoinInput {
     /// Number of members, numbered from 1.
     #[serde(deserialize_with = "total")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 10_000))]
     pub total: u32,
     /// Cancels the members that have not ended, as soon as one fails.
     #[serde(default)]
@@ -226,7 +232,7 @@ impl TryFrom<TaskInput> for Draft {
             return Err(InputError(message.to_owned()));
         }
         let id = task.id.map(|id| id.parse()).transpose()?;
-        let delay_ms = task.delay.as_deref().map(duration_ms).transpose()?.unwrap_or(0);
+        let delay_ms = delay_of(task.delay.as_deref(), task.delay_ms)?.unwrap_or(0);
         let draft = Draft { id, spec, delay_ms, near: None };
         Ok(match (task.join, task.number) {
             (Some(join), _) => draft.join(Some(join.total), join.fail_fast),
@@ -244,6 +250,19 @@ pub(super) fn each<I, T: TryFrom<I, Error = InputError>>(list: &str, inputs: Vec
     inputs.into_iter().enumerate().map(read).collect()
 }
 
+/// Refuses a list that names something twice: both are served at once, and the same change would be made twice.
+pub fn each_once<T: Ord>(list: &str, items: &[T], name: impl Fn(&T) -> String) -> Result<(), InputError> {
+    let mut seen = BTreeMap::new();
+    for (place, item) in items.iter().enumerate() {
+        if let Some(first) = seen.insert(item, place) {
+            let (first, place, name) = (first + 1, place + 1, name(item));
+            let message = format!("{list}, number {place}: {name} is number {first}, too; name each once");
+            return Err(InputError(message));
+        }
+    }
+    Ok(())
+}
+
 /// Parses the text of a field, for example an id. An error names the field.
 pub(super) fn parsed<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, InputError> {
     text.parse().map_err(|error| InputError(format!("{field}: {error}")))
@@ -255,6 +274,27 @@ pub(super) fn parsed_if_any<T: FromStr<Err: Display>>(
     text: Option<&str>,
 ) -> Result<Option<T>, InputError> {
     text.map(|text| parsed(field, text)).transpose()
+}
+
+/// Decodes the bytes of a field that may be left out, but not if its encoding is given.
+pub(super) fn decoded_if_any(
+    text: Option<String>,
+    encoding: Option<Encoding>,
+    field: &str,
+) -> Result<Option<Vec<u8>>, InputError> {
+    match (text, encoding) {
+        (None, Some(_)) => Err(InputError(format!("`{field}_encoding` goes with `{field}`; leave it out"))),
+        (text, encoding) => text.map(|text| decoded(text, encoding, field)).transpose(),
+    }
+}
+
+/// Reads the time until a task can be claimed, in milliseconds: a text, or a number.
+pub(super) fn delay_of(delay: Option<&str>, delay_ms: Option<u64>) -> Result<Option<u64>, InputError> {
+    match (delay, delay_ms) {
+        (Some(_), Some(_)) => Err(InputError("`delay` and `delay_ms` say the same; leave one of them out".to_owned())),
+        (Some(delay), None) => Ok(Some(duration_ms(delay)?)),
+        (None, delay_ms) => Ok(delay_ms),
+    }
 }
 
 /// Decodes the bytes of a field.

@@ -73,7 +73,7 @@ pub use doctor::{CheckOutcome, Finding};
 pub use errors::{ErrorDetail, ErrorReport, RefusalDetail, RefusalReport};
 pub use explanation::Explanation;
 pub use groups::{GroupMember, GroupMembership, GroupProgress};
-pub use input::{InputError, JoinInput, TaskInput, TasksInput};
+pub use input::{InputError, JoinInput, TaskInput, TasksInput, each_once};
 pub use operations::{
     ChangeReport, ChangeState, ClusterMember, ClusterOverview, ClusterSettings, Invitation, LayoutTotals, MemberShare,
     MetadataGroup, PartitionMove, PartitionPhase, RecoveredPartition, RecoveryReport,

@@ -26,11 +26,11 @@ pub struct QueuePolicyInput {
     pub attempts: Option<Option<u32>>,
     /// Lease in milliseconds of a claim that names none; `null`: 30 seconds.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub lease_ms: Option<Option<u64>>,
     /// Longest lease in milliseconds, whatever a claim or a renewal asks for; `null`: one hour.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub lease_max_ms: Option<Option<u64>>,
     /// Pause after an attempt that failed or ran out; `null`: no pause.
     #[serde(default, deserialize_with = "setting", skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub struct QueuePolicyInput {
     pub backoff: Option<Option<BackoffInput>>,
     /// How long ended tasks are kept, in milliseconds; `null`: as in the settings of the nodes.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub retention_ms: Option<Option<u64>>,
     /// Order of claims: `priority`, `random`, or `fair`, round robin over keys.
     #[serde(default, deserialize_with = "given_name", skip_serializing_if = "Option::is_none")]
@@ -58,15 +58,15 @@ pub struct QueuePolicyInput {
     pub dead_letter: Option<Option<String>>,
     /// Most open tasks; `null`: no limit.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub tasks: Option<Option<u64>>,
     /// Most bytes of open tasks; `null`: no limit.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub bytes: Option<Option<u64>>,
     /// Milliseconds in which a ready task gains one level of priority; `null`: priorities stay.
     #[serde(default, deserialize_with = "large_setting", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub ageing_ms: Option<Option<u64>>,
     /// Most claims in a time: `N/s`, `N/m` or `N/h`; `null`: no limit.
     #[serde(default, deserialize_with = "setting", skip_serializing_if = "Option::is_none")]
@@ -91,12 +91,15 @@ object_only!(QueuePolicyInput, "an object with settings of a queue");
 pub struct BackoffInput {
     /// Pause after the first attempt, in milliseconds.
     #[serde(deserialize_with = "pause_ms")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub first_ms: u64,
     /// Longest pause, without jitter, in milliseconds; the first if left out, so that all pauses are equal.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub most_ms: Option<u64>,
     /// Jitter, up to this much more or less, in percent; none if left out.
     #[serde(default, deserialize_with = "percent", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 100))]
     pub jitter_percent: Option<u8>,
 }
 

@@ -28,6 +28,7 @@ pub struct ScheduleInput {
     pub at: Option<String>,
     /// The same as a number: milliseconds since the Unix epoch.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub at_ms: Option<u64>,
     /// Queue of its tasks.
     pub queue: String,

@@ -20,6 +20,7 @@ const OPEN_MS: u64 = 5_000;
 pub struct SessionOpenInput {
     /// Milliseconds after which the session ends without a renewal; 10 seconds if left out.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 100, maximum = 3_600_000))]
     pub ttl_ms: Option<u64>,
     /// Name of the worker, for people to read: host and process, for example; `norn` if left out.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@
 
 use super::InputError;
 use super::fields::{confirmed, headers, limit, milliseconds, names, object_only, total};
-use super::input::parsed_if_any;
+use super::input::{each_once, parsed_if_any};
 use crate::client::{LetterOptions, ListOptions, RedriveOptions};
 use norn_wire::limits::LIST_PAGE_MAX;
 use norn_wire::{Acks, QueueName, Request, State, TaskId};
@@ -44,6 +44,7 @@ impl CancelInput {
 pub struct GroupCloseInput {
     /// Number of members, numbered from 1. It cannot be changed later.
     #[serde(deserialize_with = "total")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 10_000))]
     pub total: u32,
 }
 
@@ -86,15 +87,18 @@ pub struct PurgeInput {
     pub failed_with: Option<String>,
     /// Of the queue, only tasks enqueued longer ago than this, in milliseconds.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub older_ms: Option<u64>,
     /// Of the queue, only tasks enqueued within this time, in milliseconds.
     #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 9_223_372_036_854_775_807_i64))]
     pub newer_ms: Option<u64>,
     /// Of the queue, report how many tasks match, and change none.
     #[serde(default)]
     pub dry_run: bool,
     /// Of the queue, change the tasks if they are this many, as a dry run reports; without this, change none.
     #[serde(default, deserialize_with = "confirmed", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 100_000))]
     pub confirm: Option<u64>,
 }
 
@@ -187,6 +191,7 @@ pub struct RedriveInput {
     pub reason: Option<String>,
     /// Of the queue or the letters, at most this many; all if left out.
     #[serde(default, deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 9_223_372_036_854_775_807_i64))]
     pub limit: Option<u64>,
     /// Of the queue, report how many dead tasks match, and enqueue none.
     #[serde(default)]
@@ -264,7 +269,9 @@ fn whole_ids(ids: &[String], wanted: &str) -> Result<Vec<TaskId>, InputError> {
     }
     let wrong = |place: usize, error| InputError(format!("ids, number {}: {error}", place + 1));
     let read = |(place, id): (usize, &String)| id.parse().map_err(|error| wrong(place, error));
-    ids.iter().enumerate().map(read).collect()
+    let ids = ids.iter().enumerate().map(read).collect::<Result<Vec<TaskId>, InputError>>()?;
+    each_once("ids", &ids, TaskId::to_string)?;
+    Ok(ids)
 }
 
 /// Refuses fields that are given without the one that they go with.

@@ -1,9 +1,9 @@
 //! Transactions: what programs write, and what was done.
 
-use super::fields::{attempts, headers, name_if_any, object_only, priority};
+use super::fields::{attempts, headers, milliseconds, name_if_any, object_only, priority};
 use super::form::text;
-use super::input::{decoded, each};
-use super::{Encoding, InputError, TaskInput, duration_ms, instant_ms};
+use super::input::{decoded_if_any, delay_of, each};
+use super::{Encoding, InputError, TaskInput, instant_ms};
 use crate::session::{ChangeDraft, Draft, Seen, TransactionDraft};
 use norn_wire::transaction::{Delete, Depend, Expected};
 use norn_wire::{TaskId, TaskVersion};
@@ -105,6 +105,10 @@ pub struct ChangeInput {
     /// New time until the task can be claimed, counted from the call: `250ms`, `10s`, `5m`, `1h30m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
+    /// The same as a number of milliseconds.
+    #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 315_576_000_000_i64))]
+    pub delay_ms: Option<u64>,
     /// New earliest time of the next claim (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
@@ -150,14 +154,14 @@ impl TryFrom<ChangeInput> for ChangeDraft {
     fn try_from(input: ChangeInput) -> Result<ChangeDraft, InputError> {
         let seen = seen(&input.id, input.version.as_deref(), input.token.as_deref())?;
         let mut draft = ChangeDraft::of(Seen::from(seen));
-        if let Some(data) = input.data {
-            draft = draft.payload(decoded(data, input.data_encoding, "data")?);
+        if let Some(data) = decoded_if_any(input.data, input.data_encoding, "data")? {
+            draft = draft.payload(data);
         }
         draft.change.headers = input.headers.map(|headers| headers.into_iter().collect());
         draft.change.priority = input.priority;
         draft.change.attempts_max = input.max_attempts;
         draft.change.not_before_ms = input.at.as_deref().map(instant_ms).transpose()?;
-        draft.delay_ms = input.delay.as_deref().map(duration_ms).transpose()?;
+        draft.delay_ms = delay_of(input.delay.as_deref(), input.delay_ms)?;
         draft.change.release = input.release;
         Ok(draft)
     }
@@ -168,7 +172,7 @@ impl TryFrom<DeleteInput> for Delete {
 
     fn try_from(input: DeleteInput) -> Result<Delete, InputError> {
         let (id, expected) = seen(&input.id, input.version.as_deref(), input.token.as_deref())?;
-        let result = input.result.map(|result| decoded(result, input.result_encoding, "result")).transpose()?;
+        let result = decoded_if_any(input.result, input.result_encoding, "result")?;
         Ok(Delete { id, expected, result: result.map(Into::into) })
     }
 }

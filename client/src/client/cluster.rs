@@ -2,6 +2,7 @@
 
 use super::Client;
 use super::answers::{millis, unexpected};
+use crate::text::clean;
 use norn_wire::error::Error;
 use norn_wire::ids::{NodeId, PartitionId};
 use norn_wire::invitation::Invitation;
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// Members that an invitation names: enough that one of them is likely reachable.
 const MEMBERS_NAMED: usize = 5;
+/// Fewest characters of an id that stand for it.
+const PREFIX_CHARACTERS_MIN: usize = 4;
 
 impl Client {
     /// Members of the cluster, its target configuration and the progress towards it, as the leader of the metadata group sees them.
@@ -139,4 +142,39 @@ pub fn invitation(view: &ClusterView) -> Invitation {
     members.sort_by_key(|member| !view.heard.contains(&member.node));
     let addresses = members.iter().take(MEMBERS_NAMED).map(|member| member.address.clone()).collect();
     Invitation { cluster: Some(view.cluster), addresses }
+}
+
+/// Finds the member with this name or beginning of its id, as [`look_up_member`] does. An error names the members.
+pub fn find_member<'a>(view: &'a ClusterView, text: &str) -> Result<&'a Member, Error> {
+    look_up_member(view, text)?.ok_or_else(|| no_such_member(view, text))
+}
+
+/// The error for a text that names no member.
+#[must_use]
+pub fn no_such_member(view: &ClusterView, text: &str) -> Error {
+    let (text, known) = (clean(text), present_names(view));
+    Error::invalid(format!("there is no member {text:?} in this cluster; its members are {known}"))
+}
+
+/// Names of the present members, for people.
+#[must_use]
+pub fn present_names(view: &ClusterView) -> String {
+    let present = view.roster.members.values().filter(|member| member.state.is_present());
+    present.map(|member| clean(&member.name)).collect::<Vec<_>>().join(", ")
+}
+
+/// Finds the member with this name or beginning of its id, if there is one. Returns one that is gone only if there is no other match,
+/// since another node may have its name now.
+pub fn look_up_member<'a>(view: &'a ClusterView, text: &str) -> Result<Option<&'a Member>, Error> {
+    let members = || view.roster.members.values();
+    if let Some(member) = members().find(|member| member.state.is_present() && member.name == text) {
+        return Ok(Some(member));
+    }
+    let begins = |member: &&Member| text.len() >= PREFIX_CHARACTERS_MIN && member.node.to_string().starts_with(text);
+    let by_id: Vec<&Member> = members().filter(begins).collect();
+    match by_id[..] {
+        [member] => Ok(Some(member)),
+        [] => Ok(members().find(|member| member.name == text)),
+        _ => Err(Error::invalid(format!("the ids of several members begin with {:?}; give more of it", clean(text)))),
+    }
 }

@@ -65,12 +65,12 @@ impl Needs {
 
     /// Ids of group members follow from their group's.
     fn of_draft(draft: &Draft) -> Needs {
-        let named =
-            draft.id.is_some() || draft.spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some());
-        match named {
-            false => Needs::Ids,
-            true if draft.delay_ms > 0 => Needs::Time,
-            true => Needs::Node,
+        let is_member = || draft.spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some());
+        match draft.id {
+            Some(_) => Needs::Node,
+            None if is_member() && draft.delay_ms > 0 => Needs::Time,
+            None if is_member() => Needs::Node,
+            None => Needs::Ids,
         }
     }
 

@@ -29,6 +29,7 @@ use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, examples};
 use change::{Texts, Wish};
 use clap::{Args, Subcommand};
+use norn_client::client::cluster::{no_such_member, present_names};
 use norn_wire::membership::ClusterChange;
 use norn_wire::{Error, ErrorCode};
 use survey::Survey;
@@ -165,6 +166,10 @@ async fn undrain<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments)
 async fn remove<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments) -> Result<Exit, Failure> {
     let survey = Survey::take(runner, None).await?;
     let Some(member) = survey.look_up(&arguments.node)? else {
+        // A rehearsal finds a mistaken name.
+        if arguments.course.dry_run {
+            return Err(no_such_member(&survey.view, &arguments.node).into());
+        }
         return not_there(runner, &survey, &arguments.node);
     };
     let node = member.node;
@@ -186,7 +191,7 @@ fn not_there<T: Transport>(runner: &mut Runner<T>, survey: &Survey, text: &str) 
         runner.output.object(&rows::of_absent("remove", &survey.view))?;
         return Ok(Exit::Done);
     }
-    let (text, known) = (clean(text), survey.present_names());
+    let (text, known) = (clean(text), present_names(&survey.view));
     runner
         .output
         .line(&format!("{text} is no member: it was removed already, or never was one; the members are {known}"))?;

@@ -4,14 +4,12 @@ use super::super::runner::unexpected;
 use super::super::text::clean;
 use super::super::{Call, Failure, Runner, Transport};
 use norn_client::api::PartitionPhase;
+use norn_client::client::cluster::{find_member, look_up_member};
 use norn_wire::membership::{ClusterView, Member};
 use norn_wire::response::PartitionView;
 use norn_wire::{Error, NodeId, PartitionId, Request, Response};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Fewest characters of an id that stand for it.
-const PREFIX_CHARACTERS_MIN: usize = 4;
 
 /// A cluster as the leader of its metadata group and one of its nodes see it.
 #[derive(Debug, Clone)]
@@ -60,40 +58,14 @@ impl Survey {
         nodes.into_iter().map(|node| self.name(*node)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Finds the member with this name or beginning of its id. Returns one that is gone only if there is no other match, since another
-    /// node may have its name now.
+    /// Finds the member with this name or beginning of its id.
     pub fn find(&self, text: &str) -> Result<&Member, Failure> {
-        self.look_up(text)?.ok_or_else(|| {
-            let (text, known) = (clean(text), self.present_names());
-            Failure::invalid(format!("there is no member {text:?} in this cluster; its members are {known}"))
-        })
+        Ok(find_member(&self.view, text)?)
     }
 
     /// Same, or `None` if there is no such member.
     pub fn look_up(&self, text: &str) -> Result<Option<&Member>, Failure> {
-        let members = || self.view.roster.members.values();
-        if let Some(member) = members().find(|member| member.state.is_present() && member.name == text) {
-            return Ok(Some(member));
-        }
-        let is_prefix = |member: &&Member| text.len() >= PREFIX_CHARACTERS_MIN && begins(member.node, text);
-        let by_id: Vec<&Member> = members().filter(is_prefix).collect();
-        match by_id[..] {
-            [member] => return Ok(Some(member)),
-            [] => {}
-            _ => {
-                let text = clean(text);
-                return Err(Failure::invalid(format!(
-                    "the ids of several members begin with {text:?}; give more of it"
-                )));
-            }
-        }
-        Ok(members().find(|member| member.name == text))
-    }
-
-    /// Formats the names of the present members, for people.
-    pub fn present_names(&self) -> String {
-        let present = self.view.roster.members.values().filter(|member| member.state.is_present());
-        present.map(|member| clean(&member.name)).collect::<Vec<_>>().join(", ")
+        Ok(look_up_member(&self.view, text)?)
     }
 
     /// Returns the number of partitions that each node leads.
@@ -129,10 +101,6 @@ impl Survey {
     pub fn is_settled(&self) -> bool {
         !self.view.stale && self.view.unknown == 0 && self.open() == 0
     }
-}
-
-fn begins(node: NodeId, text: &str) -> bool {
-    node.to_string().starts_with(text)
 }
 
 /// Returns the next holders of a partition that do not hold it yet.

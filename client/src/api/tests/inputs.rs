@@ -210,12 +210,14 @@ fn claims_are_renewed_completed_failed_and_logged() {
     let call = Call::Complete { items: vec![finish], acks: Acks::Quorum };
     assert_eq!(with_children.call(id(1), token(42), Acks::Quorum), Ok(call));
     let item = |more: &str| format!(r#"{{"id": "{}", "token": "7.42"{more}}}"#, id(1));
-    let several = format!(r#"{{"items": [{}, {}]}}"#, item(""), item(r#", "then": [{"queue": "mail"}]"#));
+    let several =
+        format!(r#"{{"items": [{}, {}]}}"#, item(""), item(r#", "then": [{"queue": "mail"}]"#).replace("7.42", "7.43"));
     let Ok(Call::Complete { items, .. }) = read::<CompletionsInput>(&several).call(Acks::All) else {
         panic!("one of them has children")
     };
     assert_eq!((items[0].completion.clone(), items[1].children.len()), (completion(None, None), 1));
-    let bad = format!(r#"{{"items": [{}, {}]}}"#, item(""), item(r#", "then": [{"queue": "a b"}]"#));
+    let bad =
+        format!(r#"{{"items": [{}, {}]}}"#, item(""), item(r#", "then": [{"queue": "a b"}]"#).replace("7.42", "7.43"));
     let error = read::<CompletionsInput>(&bad).call(Acks::All).expect_err("a bad name");
     assert!(error.0.starts_with("items, number 2: task 1 of then: queue name"), "{error}");
     let fail = |text: &str| read::<FailInput>(text).request(id(1), token(42));
@@ -446,6 +448,9 @@ fn changes_of_a_cluster_name_members_as_the_commands_do() {
     }
     let absent = plan(r#"{"remove": {"node": "n9"}}"#).expect("removed before, perhaps");
     assert_eq!((absent.request(), absent.verb), (None, "remove"));
+    let rehearsed: ClusterChangeInput = read(r#"{"change": {"remove": {"node": "n9"}}, "dry_run": true}"#);
+    let error = rehearsed.plan(&view(), None).expect_err("there is no such member");
+    assert!(error.0.contains("there is no member \"n9\""), "{error}");
     for (text, what) in [
         (r#"{"drain": {"node": "n9"}}"#, "there is no member \"n9\" in this cluster; its members are n1, n2"),
         (r#"{"drain": {"node": "0000"}}"#, "the ids of several members begin with \"0000\""),
@@ -550,6 +555,51 @@ proptest! {
         let _ = for_input!(name, rewritten(&odd));
         converted(name, &odd);
     }
+}
+
+#[test]
+fn what_is_named_twice_is_refused_with_both_places() {
+    let one = "000032yfwnm00000000g0000003g0003";
+    let ids = format!(r#"{{"ids": ["{one}", "{}", "{one}"]}}"#, id(2));
+    let twice = |error: InputError| {
+        assert!(error.0.starts_with("ids, number 3: ") && error.0.contains("is number 1, too"), "{error}")
+    };
+    twice(read::<RedriveInput>(&ids).redrive(Acks::One).unwrap_err());
+    twice(Purge::try_from(read::<PurgeInput>(&ids)).unwrap_err());
+    let claims = format!(r#"{{"items": [{{"id": "{one}", "token": "7.42"}}, {{"id": "{one}", "token": "7.42"}}]}}"#);
+    let error = Request::try_from(read::<RenewInput>(&claims)).unwrap_err();
+    assert!(error.0.starts_with("items, number 2: the claim 7.42 of"), "{error}");
+    assert_eq!(read::<CompletionsInput>(&claims).call(Acks::One).unwrap_err(), error);
+    let other = claims.replacen("7.42", "7.41", 1);
+    assert!(Request::try_from(read::<RenewInput>(&other)).is_ok(), "two claims of one task");
+}
+
+#[test]
+fn an_encoding_of_nothing_is_refused() {
+    let of_result = "`result_encoding` goes with `result`";
+    let error = read::<CompleteInput>(r#"{"result_encoding": "base64"}"#).finish(id(1), token(1)).unwrap_err();
+    assert!(error.0.contains(of_result), "{error}");
+    let one = "000032yfwnm00000000g0000003g0003";
+    for (list, field, what) in
+        [("deletes", "result_encoding", of_result), ("changes", "data_encoding", "`data_encoding` goes with `data`")]
+    {
+        let text = format!(r#"{{"{list}": [{{"id": "{one}", "{field}": "utf8"}}]}}"#);
+        let error = TransactionDraft::try_from(read::<TransactionInput>(&text)).unwrap_err();
+        assert!(error.0.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn a_delay_is_a_text_or_a_number() {
+    let draft = |text: &str| Draft::try_from(read::<TaskInput>(text));
+    assert_eq!(draft(r#"{"queue": "mail", "delay_ms": 1500}"#), draft(r#"{"queue": "mail", "delay": "1500ms"}"#));
+    let error = draft(r#"{"queue": "mail", "delay": "1s", "delay_ms": 1000}"#).unwrap_err();
+    assert!(error.0.contains("`delay` and `delay_ms`"), "{error}");
+    let change = |field: &str| {
+        let text = format!(r#"{{"changes": [{{"id": "000032yfwnm00000000g0000003g0003", {field}}}]}}"#);
+        TransactionDraft::try_from(read::<TransactionInput>(&text)).unwrap().changes[0].delay_ms
+    };
+    assert_eq!(change(r#""delay_ms": 1500"#), change(r#""delay": "1500ms""#));
 }
 
 #[test]

@@ -390,6 +390,7 @@ pub fn recovered() -> api::RecoveredPartition<'static> {
 
 pub fn task_input() -> api::TaskInput {
     api::TaskInput {
+        delay_ms: None,
         queue: "team/mail".into(),
         data: "/wA=".into(),
         data_encoding: Some(api::Encoding::Base64),
@@ -411,6 +412,7 @@ pub fn transaction_input() -> api::TransactionInput {
     let (ids, token) = ([3, 4, 5].map(|number| id(number).to_string()), Some(token(42).to_string()));
     let [changed, deleted, depended] = ids;
     let change = api::ChangeInput {
+        delay_ms: None,
         id: changed,
         version: None,
         token: token.clone(),
