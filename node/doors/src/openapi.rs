@@ -9,7 +9,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use bytes::Bytes;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use utoipa::openapi::OpenApi;
 
 /// Place of the description.
@@ -28,10 +28,12 @@ fn text_older(document: &OpenApi) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(&value).map(|text| text + "\n")
 }
 
-/// The routes that serve a description. It is written once.
+/// The routes that serve the description. It is written once.
 pub fn router(document: &OpenApi) -> Router<Arc<State>> {
+    static TEXTS: OnceLock<[Bytes; 2]> = OnceLock::new();
     // A test writes both. What could not be written is an empty answer, which no reader takes for a description.
-    let [newer, older] = [text(document), text_older(document)].map(|text| Bytes::from(text.unwrap_or_default()));
+    let write = || [text(document), text_older(document)].map(|text| Bytes::from(text.unwrap_or_default()));
+    let [newer, older] = TEXTS.get_or_init(write).clone();
     let serve = |text: Bytes| get(move || async move { ([(header::CONTENT_TYPE, JSON)], text).into_response() });
     Router::new().route(PLACE, serve(newer)).route(PLACE_OLDER, serve(older))
 }
@@ -44,7 +46,7 @@ mod tests {
     use std::path::Path;
 
     fn document() -> OpenApi {
-        crate::api::router().split_for_parts().1
+        crate::api::parts().1.clone()
     }
 
     fn value() -> Value {
@@ -125,6 +127,27 @@ mod tests {
                 let is_explained = parameter["in"] == "path" || parameter["description"].is_string();
                 assert!(is_explained, "{place}: {name} is not explained");
             }
+        }
+    }
+
+    #[test]
+    fn no_default_is_null_and_each_number_of_an_input_has_bounds() {
+        let value = value();
+        objects(&value, "", &mut |path, map| assert_ne!(map.get("default"), Some(&Value::Null), "{path}"));
+        for (name, schema) in value["components"]["schemas"].as_object().unwrap() {
+            if !name.ends_with("Input") {
+                continue;
+            }
+            objects(schema, name, &mut |path, map| {
+                let is_number = match map.get("type") {
+                    Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "integer"),
+                    kind => kind.is_some_and(|kind| kind == "integer"),
+                };
+                // A format of 32 bits bounds its numbers, too.
+                let is_bounded = map.contains_key("maximum")
+                    || map.get("format").is_some_and(|format| format.as_str().unwrap().ends_with("32"));
+                assert!(!is_number || is_bounded, "{path}: {map:?}");
+            });
         }
     }
 

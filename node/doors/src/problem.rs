@@ -31,7 +31,7 @@ pub struct Problem {
     /// What happened and what to do, for people.
     pub detail: String,
     /// What happened, for programs: a code of a node (`invalid`, `not_found`, `superseded`, ...), or one of the door:
-    /// `unauthenticated`, `no_route`, `method`, `media_type`, `too_large`, `slow`.
+    /// `unauthenticated`, `no_route`, `method`, `media_type`, `too_large`, `slow`, `key_reused`.
     #[schema(value_type = String, example = "invalid")]
     pub code: Cow<'static, str>,
     /// Whether repeating the same request can help: `now`, `later` after a pause, or `never`.
@@ -49,19 +49,70 @@ pub struct Problem {
     pub instance: Option<String>,
 }
 
-/// Any refusal or failure, in the description of an operation.
-#[derive(Debug)]
-pub struct Problems;
+/// Statuses of refusals, with the names and descriptions of their answers.
+const REFUSALS: [(u16, &str, &str); 14] = [
+    (400, "Invalid", "`invalid`: the request is not well formed; `detail` names the field or the parameter."),
+    (401, "Unauthenticated", "`unauthenticated`: the caller has shown no certificate of the cluster."),
+    (403, "Denied", "`denied`: the caller may not do this."),
+    (404, "NotFound", "`not_found`: there is no such thing."),
+    (408, "Slow", "`slow`: the body took too long."),
+    (409, "Conflict", "`conflict`, `superseded`, `ended` or `id_from_future`: what is there does not allow this."),
+    (410, "TooOld", "`too_old`: the id is older than what is forgotten; take another."),
+    (413, "TooLarge", "`too_large`: the body is larger than this node takes."),
+    (415, "MediaType", "`media_type`: the body is of a type that the operation does not read."),
+    (422, "KeyReused", "`key_reused`: the `Idempotency-Key` was given with another request before."),
+    (429, "Overloaded", "`overloaded`: nothing was changed; try again as `Retry-After` says."),
+    (501, "Unsupported", "`unsupported`: this is not done, and nothing was changed."),
+    (
+        503,
+        "Unavailable",
+        "`unavailable`, `not_ready`, `no_space`, `stale` or `clock_ahead`: try again as `Retry-After` says, or elsewhere.",
+    ),
+    (504, "Unknown", "`unknown`: the change may have taken effect; repeat it under the `id` of the answer."),
+];
 
-impl utoipa::IntoResponses for Problems {
-    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+/// The answers with refusals, for the components of a description.
+pub fn refusals() -> impl Iterator<Item = (String, RefOr<openapi::Response>)> {
+    let response = |description: &str| {
         let schema = openapi::Ref::from_schema_name("Problem");
         let content = openapi::ContentBuilder::new().schema(Some(schema)).build();
-        let response = openapi::ResponseBuilder::new()
-            .description("Refused or failed; `code` says what happened, and `retry` whether to try again.")
-            .content("application/problem+json", content);
-        BTreeMap::from([("default".to_owned(), RefOr::T(response.build()))])
-    }
+        openapi::ResponseBuilder::new().description(description).content("application/problem+json", content).build()
+    };
+    let named = REFUSALS.into_iter().map(move |(_, name, description)| (name.to_owned(), response(description)));
+    let other = ("Refused".to_owned(), response("Any other refusal or failure; `code` says what happened."));
+    named.chain([other]).map(|(name, response)| (name, RefOr::T(response)))
+}
+
+/// Defines the refusals of a kind of operations, for their descriptions.
+macro_rules! refused_with {
+    ($($(#[$doc:meta])* $name:ident: $($status:literal)+;)+) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name;
+
+        impl utoipa::IntoResponses for $name {
+            fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+                let of = |(status, name, _): &(u16, &str, &str)| {
+                    (status.to_string(), openapi::Ref::from_response_name(*name).into())
+                };
+                let own = REFUSALS.iter().filter(|(status, _, _)| [$($status),+].contains(status)).map(of);
+                own.chain([("default".to_owned(), openapi::Ref::from_response_name("Refused").into())]).collect()
+            }
+        }
+    )+};
+}
+
+refused_with! {
+    /// Of a read of what is always there.
+    Problems: 400 401 403 429 501 503;
+    /// Of a read of one thing.
+    ReadProblems: 400 401 403 404 429 501 503;
+    /// Of a change.
+    WriteProblems: 400 401 403 404 409 410 429 501 503 504;
+    /// Of a change with a body.
+    BodyProblems: 400 401 403 404 408 409 410 413 415 429 501 503 504;
+    /// Of a request under a key.
+    KeyedProblems: 400 401 403 404 408 409 410 413 415 422 429 501 503 504;
 }
 
 /// The code of an answer, for those who count answers.
@@ -174,32 +225,34 @@ impl IntoResponse for Problem {
     }
 }
 
+/// All codes of nodes.
+#[cfg(test)]
+pub const CODES: [ErrorCode; 16] = [
+    ErrorCode::Invalid,
+    ErrorCode::NotFound,
+    ErrorCode::Conflict,
+    ErrorCode::Superseded,
+    ErrorCode::Ended,
+    ErrorCode::IdFromFuture,
+    ErrorCode::ClockAhead,
+    ErrorCode::TooOld,
+    ErrorCode::Denied,
+    ErrorCode::NotReady,
+    ErrorCode::Overloaded,
+    ErrorCode::NoSpace,
+    ErrorCode::Unavailable,
+    ErrorCode::Unknown,
+    ErrorCode::Stale,
+    ErrorCode::Unsupported,
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL: [ErrorCode; 16] = [
-        ErrorCode::Invalid,
-        ErrorCode::NotFound,
-        ErrorCode::Conflict,
-        ErrorCode::Superseded,
-        ErrorCode::Ended,
-        ErrorCode::IdFromFuture,
-        ErrorCode::ClockAhead,
-        ErrorCode::TooOld,
-        ErrorCode::Denied,
-        ErrorCode::NotReady,
-        ErrorCode::Overloaded,
-        ErrorCode::NoSpace,
-        ErrorCode::Unavailable,
-        ErrorCode::Unknown,
-        ErrorCode::Stale,
-        ErrorCode::Unsupported,
-    ];
-
     #[test]
     fn a_code_has_its_name_in_json_and_an_error_status() {
-        for code in ALL {
+        for code in CODES {
             assert_eq!(serde_json::to_value(code).unwrap(), name_of(code));
             assert!(status_of(code).is_client_error() || status_of(code).is_server_error());
         }
@@ -212,7 +265,7 @@ mod tests {
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers()[header::RETRY_AFTER], "2");
         assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
-        for code in ALL {
+        for code in CODES {
             let response = Problem::from(Error::new(code, "x")).into_response();
             let waits = [429, 503, 504].contains(&response.status().as_u16());
             assert_eq!(response.headers().contains_key(header::RETRY_AFTER), waits, "{code:?}");

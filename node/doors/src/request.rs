@@ -36,14 +36,14 @@ pub fn current_id() -> Option<String> {
 
 /// The routes of all doors.
 pub fn router(state: &Arc<State>) -> Router {
-    let (operations, document) = api::router().split_for_parts();
-    name_verbs(&state.meters, &document);
+    let (operations, document) = api::parts();
+    name_verbs(&state.meters, document);
     Router::new()
         .merge(health::router())
         .merge(metrics::router())
-        .merge(openapi::router(&document))
+        .merge(openapi::router(document))
         .merge(page::router())
-        .merge(operations)
+        .merge(api::only_described(operations, document, state))
         .merge(taskstore::router())
         .merge(skuld::router())
         .fallback(no_route)

@@ -9,7 +9,7 @@ use crate::problem::Problem;
 use crate::sse::Kept;
 use norn_client::local::LocalNode;
 use norn_wire::response::Identity;
-use norn_wire::{Error, ErrorCode};
+use norn_wire::{Error, ErrorCode, Request, Response};
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -80,6 +80,8 @@ pub trait Host: Debug + Send + Sync {
     fn log_syncs(&self) -> TimesAt;
     /// Asks the node for its measures. It answers as soon as it takes its next events; `None` once it has stopped.
     fn measures(&self) -> Told<'_, Option<Arc<Measures>>>;
+    /// Makes one call to the node at an address, with the certificate of this one. That node need not be in the cluster.
+    fn ask<'a>(&'a self, address: &'a str, request: Request) -> Told<'a, Result<Response, Error>>;
     /// Looks at the node's files. `None` if an earlier look has not ended.
     fn surroundings(&self) -> Told<'_, Option<Surroundings>>;
 }
@@ -114,6 +116,8 @@ pub struct State {
     pub watches: Kept,
     /// What the doors count of themselves.
     pub meters: Meters,
+    /// Keys of repeated claims.
+    pub(crate) keys: crate::api::Keys,
     /// What taskstore's service keeps.
     pub(crate) taskstore: crate::taskstore::Memory,
     /// What Skuld's interface keeps.
@@ -133,6 +137,7 @@ impl State {
             streams: Arc::new(Semaphore::new(bounds.streams_max)),
             watches: Kept::default(),
             meters: Meters::default(),
+            keys: crate::api::Keys::default(),
             taskstore: crate::taskstore::Memory::default(),
             skuld: crate::skuld::Memory::default(),
             gate: OnceLock::new(),
@@ -144,14 +149,19 @@ impl State {
         if let Some(gate) = self.gate.get() {
             return Ok(gate);
         }
-        let host = match &*self.phase.borrow() {
+        let host = self.host()?;
+        Ok(self.gate.get_or_init(|| Gate::new(host.local(), self.bounds.call_timeout)))
+    }
+
+    /// The node, once it takes requests.
+    pub fn host(&self) -> Result<Arc<dyn Host>, Problem> {
+        match &*self.phase.borrow() {
             Phase::Starting => {
                 let error = Error::new(ErrorCode::NotReady, "the node is reading its log; try again in a moment");
-                return Err(error.into());
+                Err(error.into())
             }
-            Phase::Running(host) | Phase::Draining(host) => Arc::clone(host),
-        };
-        Ok(self.gate.get_or_init(|| Gate::new(host.local(), self.bounds.call_timeout)))
+            Phase::Running(host) | Phase::Draining(host) => Ok(Arc::clone(host)),
+        }
     }
 
     /// Whether the node is about to stop.

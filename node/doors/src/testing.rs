@@ -102,6 +102,8 @@ pub struct Facts {
     pub counters: Vec<(&'static str, u64)>,
     /// What is seen of files.
     pub surroundings: Surroundings,
+    /// The node at any address outside; `None`: there is none.
+    pub outside: Option<Identity>,
 }
 
 /// A node that follows a script.
@@ -163,6 +165,16 @@ impl Host for Node {
         if stuck { Box::pin(pending()) } else { Box::pin(ready(Some(Arc::new(measures)))) }
     }
 
+    fn ask<'a>(&'a self, address: &'a str, request: Request) -> state::Told<'a, Result<Response, Error>> {
+        self.asked.lock().unwrap().push(request.clone());
+        Box::pin(ready(match (self.facts().outside, request) {
+            (Some(identity), Request::Identify) => Ok(Response::Identity(Box::new(identity))),
+            (Some(_), Request::Join(_)) => Ok(Response::Done),
+            (Some(_), request) => Err(Error::new(ErrorCode::Unsupported, request.verb())),
+            (None, _) => Err(Error::invalid(format!("no node listens at {address}"))),
+        }))
+    }
+
     fn surroundings(&self) -> state::Told<'_, Option<Surroundings>> {
         Box::pin(ready(Some(self.facts().surroundings)))
     }
@@ -170,6 +182,8 @@ impl Host for Node {
 
 /// A door before a node.
 pub struct Door {
+    /// The node, if it answers requests.
+    pub node: Option<Arc<Node>>,
     pub state: Arc<State>,
     router: Router,
     /// Sets how far the node is.
@@ -211,15 +225,15 @@ impl Door {
     /// A door with these limits.
     pub fn with(bounds: Bounds, access: Access, script: Script) -> Door {
         let node = Node::start(script);
-        let asked = Arc::clone(&node.asked);
-        Door { asked, ..Door::of(bounds, access, Phase::Running(node)) }
+        let (asked, behind) = (Arc::clone(&node.asked), Some(Arc::clone(&node)));
+        Door { asked, node: behind, ..Door::of(bounds, access, Phase::Running(node)) }
     }
 
     /// A door of a node in this phase.
     pub fn of(bounds: Bounds, access: Access, phase: Phase) -> Door {
         let (phase, present) = watch::channel(phase);
         let state = Arc::new(State::new(bounds, access, present));
-        Door { router: router(&state), state, phase, asked: Arc::default() }
+        Door { node: None, router: router(&state), state, phase, asked: Arc::default() }
     }
 
     /// The requests that the node has got, without those by which a session says that it has or leaves what it was granted.
@@ -263,10 +277,15 @@ impl Door {
         self.send(HttpRequest::get(target).body(Body::empty()).unwrap()).await
     }
 
+    /// Sends a request over TLS without a certificate.
+    pub async fn send_as_stranger(&self, request: HttpRequest<Body>) -> Told {
+        let peer = Peer { address: ADDRESS.parse().unwrap(), plain: false, name: Err("no certificate".into()) };
+        told(self.begin_as(peer, request).await).await
+    }
+
     /// As [`Door::get`], over TLS without a certificate.
     pub async fn get_as_stranger(&self, target: &str) -> Told {
-        let peer = Peer { address: ADDRESS.parse().unwrap(), plain: false, name: Err("no certificate".into()) };
-        told(self.begin_as(peer, HttpRequest::get(target).body(Body::empty()).unwrap()).await).await
+        self.send_as_stranger(HttpRequest::get(target).body(Body::empty()).unwrap()).await
     }
 
     /// Sends a request with a JSON body.

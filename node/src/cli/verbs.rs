@@ -180,7 +180,7 @@ impl Transport for Carrier {
             Ok(caller) => caller.call(address, &request).await,
             Err(error) => Err(error),
         };
-        answer.map_err(|error| unanswered(address, error))
+        answer.map_err(|error| error.answer(address))
     }
 
     async fn certificate_until_s(&self, address: &str) -> Result<Option<i64>, Error> {
@@ -188,25 +188,11 @@ impl Transport for Carrier {
             Ok(caller) => caller.certificate_until_s(address).await,
             Err(error) => Err(error),
         };
-        until_s.map(Some).map_err(|error| unanswered(address, error))
+        until_s.map(Some).map_err(|error| error.answer(address))
     }
 
     fn give_back(&self, claims: Vec<(TaskId, Token)>) {
         self.client.give_back(claims);
-    }
-}
-
-/// Explains why a single node has not answered, for the operator that named its address.
-fn unanswered(address: &str, error: CallError) -> Error {
-    match error {
-        CallError::Refused(error) => error,
-        // Unsuitable certificates, or a server that is no node, will not change by waiting.
-        error if error.is_lasting() => Error::invalid(error.to_string()),
-        error @ CallError::Unreached(_) => Error::unavailable(error.to_string()).because(Cause::Unreached),
-        error @ CallError::Timeout(_) => {
-            Error::unavailable(format!("the node at {address}: {error}")).because(Cause::Unreached)
-        }
-        error => Error::unavailable(error.to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use norn_client::tls::{Outgoing, Renewal};
 use norn_wire::codec::{Kind, decode_body, encode_named};
 use norn_wire::limits::FRAME_BYTES_MAX;
 use norn_wire::response::Identity;
-use norn_wire::{Error, Request, Response};
+use norn_wire::{Cause, Error, Request, Response};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -55,6 +55,22 @@ impl CallError {
             CallError::Tls(_) | CallError::Nonsense(_) => true,
             CallError::Refused(error) => !error.passes(),
             CallError::Socket(_) | CallError::Timeout(_) => false,
+        }
+    }
+}
+
+impl CallError {
+    /// The error for the operator who named the address of the node.
+    pub fn answer(self, address: &str) -> Error {
+        match self {
+            CallError::Refused(error) => error,
+            // Unsuitable certificates, or a server that is no node, will not change by waiting.
+            error if error.is_lasting() => Error::invalid(error.to_string()),
+            error @ CallError::Unreached(_) => Error::unavailable(error.to_string()).because(Cause::Unreached),
+            error @ CallError::Timeout(_) => {
+                Error::unavailable(format!("the node at {address}: {error}")).because(Cause::Unreached)
+            }
+            error => Error::unavailable(error.to_string()),
         }
     }
 }

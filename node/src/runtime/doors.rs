@@ -1,27 +1,32 @@
 //! The doors of a node: its HTTP listener, and what it tells the doors of itself.
 
 use crate::runtime::answers::answers;
+use crate::runtime::caller::Caller;
 use crate::runtime::driver::{External, Inputs, Internal};
 use crate::runtime::listener::CLIENT_FIRST;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::surroundings::Lookout;
 use crate::runtime::tls;
 use norn_client::local::LocalNode;
+use norn_client::tls::Renewal;
 use norn_doors::metrics::measures::{Measures, Surroundings};
 use norn_doors::metrics::times::TimesAt;
 use norn_doors::state::Told;
 use norn_doors::{Access, Bounds, Doors, Host, ListenError, Phase, State, Tls};
 use norn_engine::{ClientId, Principal};
 use norn_wire::response::Identity;
-use norn_wire::{Request, Response};
+use norn_wire::{Error, Request, Response};
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, oneshot, watch};
+use tokio::sync::{Mutex, OnceCell, oneshot, watch};
 
 /// How long an answer to who the node is serves further askers. Checks of its health may come from strangers, in any number.
 const IDENTITY_SHARED: Duration = Duration::from_millis(250);
+
+/// Time limit for an answer of a node outside the cluster.
+const OUTSIDE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Settings of the HTTP listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,13 +94,23 @@ pub(in crate::runtime) struct NodeHost {
     questions: Arc<OwnQuestions>,
     metrics: Arc<Metrics>,
     lookout: Lookout,
+    /// Certificates for calls to nodes outside the cluster, and their caller once one was made.
+    certificates: Renewal,
+    caller: OnceCell<Caller>,
     /// The last answer to who the node is, shared by all that ask within a moment.
     identity_last: Mutex<Option<(Instant, Identity)>>,
 }
 
 impl NodeHost {
-    pub fn new(local: LocalNode, questions: Arc<OwnQuestions>, metrics: Arc<Metrics>, lookout: Lookout) -> NodeHost {
-        NodeHost { local, questions, metrics, lookout, identity_last: Mutex::default() }
+    pub fn new(
+        local: LocalNode,
+        questions: Arc<OwnQuestions>,
+        metrics: Arc<Metrics>,
+        lookout: Lookout,
+        certificates: Renewal,
+    ) -> NodeHost {
+        let (caller, identity_last) = (OnceCell::new(), Mutex::default());
+        NodeHost { local, questions, metrics, lookout, certificates, caller, identity_last }
     }
 }
 
@@ -117,6 +132,17 @@ impl Host for NodeHost {
             let (asker, told) = oneshot::channel();
             self.questions.inputs.internal.send(Internal::Measure(asker)).await.ok()?;
             told.await.ok()
+        })
+    }
+
+    fn ask<'a>(&'a self, address: &'a str, request: Request) -> Told<'a, Result<Response, Error>> {
+        Box::pin(async move {
+            let make = || async { Caller::with(self.certificates.clone(), OUTSIDE_TIMEOUT) };
+            let answer = match self.caller.get_or_try_init(make).await {
+                Ok(caller) => caller.call(address, &request).await,
+                Err(error) => Err(error),
+            };
+            answer.map_err(|error| error.answer(address))
         })
     }
 

@@ -317,7 +317,8 @@ impl Server {
         let questions = Arc::new(OwnQuestions::new(inputs.clone(), Arc::clone(&name)));
         let driver = tokio::spawn(driver.run());
         let lookout = Lookout::new(settings.data, settings.certificates);
-        let host = NodeHost::new(local, Arc::clone(&questions), Arc::clone(&metrics), lookout);
+        let host =
+            NodeHost::new(local, Arc::clone(&questions), Arc::clone(&metrics), lookout, certificates_read.clone());
         if let Some(doors) = &doors {
             doors.run(host);
         }

@@ -129,7 +129,7 @@ fn a_session_is_opened_renewed_and_ended() {
     let (_cluster, doors) = start();
     let session = post(&doors[0], "/v1/sessions", &json!({"ttl_ms": 60_000, "worker": "w"}));
     let [id, token] = ["id", "token"].map(|field| session[field].as_str().expect("text").to_owned());
-    let renewed = post(&doors[1], &format!("/v1/sessions/{id}/{token}/renew"), &Value::Null);
+    let renewed = post(&doors[1], &format!("/v1/sessions/{id}/{token}/renew"), &json!({}));
     assert!(renewed["expires_ms"].as_u64() >= session["expires_ms"].as_u64());
     let task = enqueue(&doors[0], &json!({"queue": "mail"}));
     let wrong = doors[2].call("POST", &format!("/v1/sessions/{task}/{token}/end"), "");
@@ -160,8 +160,8 @@ fn the_cluster_is_shown_and_changed_through_any_node() {
     let change = json!({"change": {"settings": {"moves_at_once": 9}}});
     assert_eq!(post(&doors[1], "/v1/cluster/changes", &change)["state"], "done");
     assert_eq!(doors[0].get("/v1/cluster").expect(200)["settings"]["moves_at_once"], 9);
-    let add = json!({"change": {"add": {"address": "127.0.0.1:1"}}}).to_string();
-    assert_eq!(doors[0].call("POST", "/v1/cluster/changes", &add).expect(501)["code"], "unsupported");
+    let add = json!({"change": {"add": {"address": "127.0.0.1"}}}).to_string();
+    assert_eq!(doors[0].call("POST", "/v1/cluster/changes", &add).expect(400)["code"], "invalid");
     let policy = r#"{"attempts": 5, "rate": "100/s"}"#;
     let changed = doors[1].call("PATCH", "/v1/policies?queue=team/mail", policy).expect(200);
     assert_eq!((&changed["attempts"], &changed["rate"]), (&json!(5), &json!("100/s")));
@@ -283,4 +283,23 @@ fn a_stream_ends_with_a_word_when_its_node_stops() {
     });
     cluster.terminate(0);
     assert_eq!(reading.join().expect("it reads").as_deref(), Some("bye"));
+}
+
+#[test]
+fn a_node_that_waits_is_made_a_member_through_the_door() {
+    let (mut cluster, doors) = start();
+    let newcomer = cluster.start_blank();
+    let change = json!({"change": {"add": {"address": cluster.address(newcomer), "zone": "b"}}, "dry_run": true});
+    assert_eq!(post(&doors[0], "/v1/cluster/changes", &change)["state"], "planned");
+    let change = json!({"change": {"add": {"address": cluster.address(newcomer), "zone": "b"}}});
+    let added = post(&doors[1], "/v1/cluster/changes", &change);
+    assert_eq!((&added["change"], &added["state"], &added["already"]), (&json!("add"), &json!("begun"), &json!(false)));
+    cluster.enter(newcomer);
+    assert_eq!(post(&doors[2], "/v1/cluster/changes", &change)["already"], true, "it may be repeated");
+    until("the new member is alive and holds its share", || {
+        let overview = doors[0].get("/v1/cluster").expect(200);
+        let members = overview["members"].as_array().expect("a list");
+        let member = members.iter().find(|member| member["node"] == added["node"]);
+        member.is_some_and(|member| member["alive"] == true && member["zone"] == "b" && member["holds"] != 0)
+    });
 }

@@ -86,7 +86,8 @@ fn lists_are_stored_claimed_and_completed_together() {
     let members = (1..=20).map(|number| json!({"queue": "pages", "data": number.to_string(), "number": number}));
     let list = Value::Array(std::iter::once(join).chain(members).collect());
     let stored = post(&doors[0], "/v1/tasks", &list).expect(200);
-    let ids: Vec<String> = stored.as_array().expect("a list").iter().map(|result| text(&result["id"])).collect();
+    let ids: Vec<String> =
+        stored["items"].as_array().expect("a list").iter().map(|result| text(&result["id"])).collect();
     assert_eq!(ids.len(), 21);
 
     let (mut completed, deadline) = (0, Deadline::after(PATIENCE));
@@ -130,7 +131,7 @@ fn lists_are_stored_claimed_and_completed_together() {
     assert_eq!((paged.len(), &doors[1].get("/v1/count?queue=pages&state=done").expect(200)["count"]), (20, &json!(20)));
     let several = doors[0].get(&format!("/v1/tasks?id={},{}", ids[1], "0".repeat(32))).expect(200);
     assert_eq!(
-        (&several["tasks"][0]["id"], &several["tasks"][1]["error"]["code"]),
+        (&several["items"][0]["id"], &several["items"][1]["error"]["code"]),
         (&json!(ids[1]), &json!("not_found"))
     );
 }

@@ -1,12 +1,12 @@
 //! Claims: tasks to work on, and batches of what becomes of them.
 
-use super::shapes::{GrantedTasks, RenewResult, RenewResults, WriteResult, WriteResults};
-use super::tasks::{Durability, IDEMPOTENCY_KEY, acked_of, invalid};
+use super::shapes::{GrantedTasks, RenewResult, RenewResults, WriteResults};
+use super::tasks::{Durability, about, invalid, written};
 use crate::access::Principal;
 use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::{Short, Waiting};
-use crate::problem::{Problem, Problems};
+use crate::problem::{BodyProblems, KeyedProblems, Problem};
 use crate::state::State;
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -17,12 +17,12 @@ use http_body::{Frame, SizeHint};
 use norn_client::api;
 use norn_client::client::Client;
 use norn_client::client::calling::{Caller, strange};
+use norn_client::client::completing;
 use norn_client::session::Call;
 use norn_client::text::unasked;
 use norn_wire::limits::WAIT_MS_MAX;
 use norn_wire::response::Granted;
 use norn_wire::{Claim, ClaimId, Error, Request, Response as Answer, TaskId, Token};
-use ring::digest::{Context as Digest, SHA256};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,8 +33,6 @@ use utoipa_axum::routes;
 
 /// Pause before the next call, after an answer that came before the wait was over.
 const EARLY_PAUSE: Duration = Duration::from_millis(50);
-/// Longest key of a caller.
-const KEY_BYTES_MAX: usize = 255;
 
 pub(super) fn router() -> OpenApiRouter<Arc<State>> {
     OpenApiRouter::new().routes(routes!(claim)).routes(routes!(renew_many)).routes(routes!(complete_many))
@@ -52,30 +50,13 @@ pub fn lease_from_ms(lease_from: Option<Instant>) -> u64 {
     now_ms().saturating_sub(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The id of a claim that its caller may repeat under a key. A principal cannot repeat the claims of another.
-fn named(headers: &HeaderMap, principal: &str) -> Result<Option<ClaimId>, Problem> {
-    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    let key = key.as_bytes();
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(Problem::invalid(format!("an Idempotency-Key has 1 to {KEY_BYTES_MAX} bytes")));
-    }
-    let mut digest = Digest::new(&SHA256);
-    for part in [principal.as_bytes(), key] {
-        digest.update(&(part.len() as u64).to_be_bytes());
-        digest.update(part);
-    }
-    let hash = digest.finish();
-    let number = hash.as_ref().iter().take(16).fold(0u128, |number, byte| number << 8 | u128::from(*byte));
-    Ok(Some(ClaimId(number.max(1))))
-}
-
 /// Headers of a claim.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it only describes what is looked for")]
 struct ClaimHeaders {
-    /// Key of 1 to 255 bytes: a claim that is repeated with it gets the same tasks.
-    #[param(rename = "Idempotency-Key", required = false)]
+    /// Key of 1 to 255 bytes: a claim that is repeated with it, and is otherwise the same, gets the same tasks.
+    #[param(rename = "Idempotency-Key", required = false, min_length = 1, max_length = 255)]
     idempotency_key: String,
 }
 
@@ -105,7 +86,8 @@ async fn find(client: &Client, mut claim: Claim, wait: Duration) -> Result<Found
 /// Claims tasks to work on, and waits up to `wait_ms` for them.
 ///
 /// A caller that hangs up holds nothing: what it was granted can be claimed again at once. With `Idempotency-Key` it is otherwise: a
-/// repeat under the key gets the tasks that the first request was granted, until their leases end.
+/// repeat under the key gets the tasks that the first request was granted, until their leases end. Another request under the key is
+/// refused with `key_reused` by the node that got the first, and is a claim of its own at other nodes.
 #[utoipa::path(
     post, path = "/v1/claims", operation_id = "claim", tag = "claims",
     params(ClaimHeaders),
@@ -115,7 +97,7 @@ async fn find(client: &Client, mut claim: Claim, wait: Duration) -> Result<Found
          example = json!({"tasks": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1", "queue": "mail", "data": "hello",
             "data_encoding": "utf8", "priority": 5, "attempt": 1, "lease_ms": 60000, "lease_expires_ms": 1800000060000u64,
             "updates": [], "headers": {}, "member_of": null, "group": null}], "unavailable": 0})),
-        Problems,
+        KeyedProblems,
     )
 )]
 async fn claim(
@@ -126,11 +108,12 @@ async fn claim(
     JsonBody(input): JsonBody<api::ClaimInput>,
 ) -> Result<Response, Problem> {
     let wait = Duration::from_millis(input.wait_ms.unwrap_or(0));
+    let request = serde_json::to_vec(&input).unwrap_or_default();
     let mut claim = Claim::try_from(input).map_err(invalid)?;
-    let name = named(&headers, &principal)?;
+    let name = state.keys.name(&headers, &principal, &request)?;
     if let Some(name) = name {
         // Only the caller knows whether this is a repeat.
-        (claim.claim, claim.repeated) = (name, true);
+        (claim.claim, claim.repeated) = (ClaimId(name.max(1)), true);
     }
     let found = tokio::select! {
         biased;
@@ -227,7 +210,7 @@ pub fn held((id, token): (TaskId, Token), lease_ms: u64, from_ms: u64) -> api::H
         (status = 200, body = RenewResults, description = "The results, in order.",
          example = json!({"items": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1", "lease_ms": 60000,
             "lease_expires_ms": 1800000060000u64}]})),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn renew_many(client: Short, JsonBody(input): JsonBody<api::RenewInput>) -> Result<Response, Problem> {
@@ -235,8 +218,11 @@ async fn renew_many(client: Short, JsonBody(input): JsonBody<api::RenewInput>) -
         return Err(strange("renew").into());
     };
     let (results, from_ms) = renewed_of(&client, items.clone(), lease_ms).await?;
-    let form = |(claim, result)| RenewResult::new(result, |lease_ms: &u64| held(claim, *lease_ms, from_ms));
-    let items = items.into_iter().zip(&results).map(form).collect();
+    let form = |(claim, result): ((TaskId, Token), Result<u64, Error>)| match result {
+        Ok(lease_ms) => RenewResult::Done(Box::new(held(claim, lease_ms, from_ms))),
+        Err(error) => RenewResult::Failed(about(error, claim.0).into()),
+    };
+    let items = items.into_iter().zip(results).map(form).collect();
     Ok(Json(&RenewResults { items }).into_response())
 }
 
@@ -249,7 +235,7 @@ async fn renew_many(client: Short, JsonBody(input): JsonBody<api::RenewInput>) -
         (status = 200, body = WriteResults, description = "The results, in order.",
          example = json!({"items": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3,
             "guarantee": "strict"}]})),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn complete_many(
@@ -257,8 +243,8 @@ async fn complete_many(
     Query(durability): Query<Durability>,
     JsonBody(input): JsonBody<api::CompletionsInput>,
 ) -> Result<Response, Problem> {
-    let call = input.call(durability.acks).map_err(invalid)?;
-    let results = acked_of(&client, call, "complete").await?;
-    let items = results.iter().map(|result| WriteResult::new(result, api::WriteAck::from)).collect();
-    Ok(Json(&WriteResults { items }).into_response())
+    let ids: Vec<Option<TaskId>> = input.items.iter().map(|item| item.id.parse().ok()).collect();
+    let items = input.finishes().map_err(invalid)?;
+    let results = completing::complete(&*client, items, durability.acks).await?;
+    Ok(Json(&written(results, ids)).into_response())
 }

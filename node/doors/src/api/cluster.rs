@@ -1,15 +1,16 @@
 //! The cluster: what operators see of it, and change.
 
-use super::common::Nothing;
 use crate::answer::Json;
-use crate::body::{JsonBody, Query};
+use crate::body::JsonBody;
 use crate::caller::Short;
-use crate::problem::{Problem, Problems};
-use crate::state::State;
+use crate::problem::{BodyProblems, Problem, Problems};
+use crate::state::{Host, State};
+use axum::extract::State as Shared;
 use axum::response::{IntoResponse, Response};
 use norn_client::api::{self, ChangeState};
+use norn_client::client::joining::{Asker, Newcomer};
 use norn_wire::membership::{Changed, ClusterView};
-use norn_wire::{Error, ErrorCode};
+use norn_wire::{Error, Request, Response as Answer};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -55,7 +56,7 @@ struct Partitions {
     get, path = "/v1/nodes", operation_id = "list_nodes", tag = "cluster",
     responses((status = 200, body = Nodes, description = "The nodes."), Problems)
 )]
-async fn nodes(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Response, Problem> {
+async fn nodes(client: Short) -> Result<Response, Problem> {
     let views = client.nodes().await?;
     Ok(Json(&Nodes { nodes: views.iter().map(api::Node::from).collect() }).into_response())
 }
@@ -65,7 +66,7 @@ async fn nodes(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Respo
     get, path = "/v1/ring", operation_id = "show_ring", tag = "cluster",
     responses((status = 200, body = Ring, description = "The partitions and their nodes."), Problems)
 )]
-async fn ring(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Response, Problem> {
+async fn ring(client: Short) -> Result<Response, Problem> {
     let views = client.ring().await?;
     Ok(Json(&Ring { partitions: views.iter().map(api::RingPlace::from).collect() }).into_response())
 }
@@ -75,7 +76,7 @@ async fn ring(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Respon
     get, path = "/v1/partitions", operation_id = "list_partitions", tag = "cluster",
     responses((status = 200, body = Partitions, description = "The partitions."), Problems)
 )]
-async fn partitions(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Response, Problem> {
+async fn partitions(client: Short) -> Result<Response, Problem> {
     let views = client.partitions().await?;
     Ok(Json(&Partitions { partitions: views.iter().map(api::Partition::from).collect() }).into_response())
 }
@@ -85,7 +86,7 @@ async fn partitions(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<
     get, path = "/v1/status", operation_id = "show_status", tag = "cluster",
     responses((status = 200, body = api::Status, description = "The node that answers."), Problems)
 )]
-async fn status(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Response, Problem> {
+async fn status(client: Short) -> Result<Response, Problem> {
     Ok(Json(&api::Status::from(&client.status().await?)).into_response())
 }
 
@@ -94,7 +95,7 @@ async fn status(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Resp
     get, path = "/v1/cluster", operation_id = "show_cluster", tag = "cluster",
     responses((status = 200, body = api::ClusterOverview, description = "The cluster."), Problems)
 )]
-async fn overview(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Response, Problem> {
+async fn overview(client: Short) -> Result<Response, Problem> {
     let (status, view, mut partitions) = tokio::try_join!(client.status(), client.cluster(), client.ring())?;
     partitions.sort_by_key(|partition| partition.partition);
     Ok(Json(&api::ClusterOverview::new(&status, &view, &partitions)).into_response())
@@ -103,26 +104,29 @@ async fn overview(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Re
 /// Changes the cluster, or shows what a change would do.
 ///
 /// The answer comes once a majority of the metadata group has decided the change; the cluster carries it out by itself, and
-/// `GET /v1/cluster` shows how far it is. Each change may be repeated. A new node is handed its membership over the nodes' own protocol:
-/// use `norn cluster add` and `norn cluster replace`, which this interface refuses.
+/// `GET /v1/cluster` shows how far it is. Each change may be repeated. For `add` and `replace` this node calls the new one at its address,
+/// and hands it the membership; start it before, with a certificate of the cluster.
 #[utoipa::path(
     post, path = "/v1/cluster/changes", operation_id = "change_cluster", tag = "cluster",
     request_body(content = api::ClusterChangeInput, example = json!({"change": {"drain": {"node": "n3"}}, "dry_run": true})),
-    responses((status = 200, body = api::ChangeReport, description = "The cluster after the change, or as it would be."), Problems)
+    responses((status = 200, body = api::ChangeReport, description = "The cluster after the change, or as it would be."), BodyProblems)
 )]
 async fn change(
     client: Short,
-    Query(Nothing {}): Query<Nothing>,
+    Shared(state): Shared<Arc<State>>,
     JsonBody(input): JsonBody<api::ClusterChangeInput>,
 ) -> Result<Response, Problem> {
-    if let Some(address) = input.newcomer() {
-        let why = format!(
-            "a new node joins at the command line alone: `norn cluster add {address}`, or `norn cluster replace`"
-        );
-        return Err(Error::new(ErrorCode::Unsupported, why).into());
-    }
     let view = client.cluster().await?;
-    let planned = input.plan(&view, None).map_err(|error| Problem::invalid(error.0))?;
+    let outside = Outside(state.host()?);
+    let newcomer = match input.newcomer() {
+        Some(address) => {
+            let patience = state.bounds.call_timeout;
+            Some(Newcomer::meet(&outside, view.cluster, address.to_owned(), patience).await?)
+        }
+        None => None,
+    };
+    let identity = newcomer.as_ref().map(|newcomer| &newcomer.identity);
+    let planned = input.plan(&view, identity).map_err(|error| Problem::invalid(error.0))?;
     let Some(change) = planned.change else {
         // The cluster has forgotten the removed member.
         let report = report(planned.verb, ChangeState::Done, true, view.roster.version, &view);
@@ -132,6 +136,9 @@ async fn change(
         true => client.dry_run(change).await?,
         false => client.change(change).await?,
     };
+    if let Some(newcomer) = newcomer.filter(|_| !planned.dry_run) {
+        newcomer.hand_over(&outside, &changed).await.map_err(half_way)?;
+    }
     let state = match (planned.dry_run, AT_ONCE.contains(&planned.verb)) {
         (true, _) => ChangeState::Planned,
         (false, true) => ChangeState::Done,
@@ -140,6 +147,22 @@ async fn change(
     let Changed { already, version, view, .. } = changed;
     let report = api::ChangeReport { node: planned.node, ..report(planned.verb, state, already, version, &view) };
     Ok(Json(&report).into_response())
+}
+
+/// Nodes outside the cluster.
+struct Outside(Arc<dyn Host>);
+
+impl Asker for Outside {
+    async fn ask(&self, address: &str, request: Request) -> Result<Answer, Error> {
+        self.0.ask(address, request).await
+    }
+}
+
+/// The error for a node that is a member and does not know it.
+fn half_way(error: Error) -> Error {
+    let message =
+        format!("{}; the node is a member, but does not know it yet: the same request goes on", error.message);
+    Error { message, ..error }
 }
 
 fn report<'a>(

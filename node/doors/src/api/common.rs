@@ -1,15 +1,9 @@
 //! What several operations share.
 
 use axum::http::StatusCode;
-use norn_client::api;
-use norn_wire::{Error, Guarantee};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-
-/// The query of an operation that has no parameters: any is refused, by name.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nothing {}
+use norn_wire::Guarantee;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 /// A queue that must be named.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -19,21 +13,6 @@ pub struct OfQueue {
     /// Queue.
     #[param(example = "mail")]
     pub queue: String,
-}
-
-/// A failure among the results of several changes: what an answer with this failure alone would say.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Failure {
-    /// What failed, and what to do.
-    #[schema(value_type = api::ErrorDetail)]
-    pub error: serde_json::Value,
-}
-
-impl From<&Error> for Failure {
-    fn from(error: &Error) -> Self {
-        let report = api::ErrorReport::from(error);
-        Failure { error: serde_json::to_value(&report.error).unwrap_or_default() }
-    }
 }
 
 /// Status of a change of what exists: 200 if a majority of the replicas has it on disk, 202 if fewer have.

@@ -5,7 +5,7 @@ use super::tasks::Durability;
 use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::{Short, TaskAt, Waiting};
-use crate::problem::{Problem, Problems};
+use crate::problem::{BodyProblems, Problem, ReadProblems};
 use crate::state::State;
 use axum::extract::State as Shared;
 use axum::response::{IntoResponse, Response};
@@ -37,7 +37,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<State>> {
     responses(
         (status = 200, body = api::WriteAck, description = "A majority of the replicas has it on disk, also if it was so before."),
         (status = 202, body = api::WriteAck, description = "Fewer replicas have it on disk, as asked for."),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn close(
@@ -98,7 +98,7 @@ struct Members<'a> {
             "number": 1, "id": "000038g2m4d7kq9rjscg0080000w3n5t", "state": "done", "result": "sent",
             "result_encoding": "utf8", "reason": null
         }], "total": 3, "next": 1})),
-        Problems,
+        ReadProblems,
     )
 )]
 async fn members(

@@ -1,16 +1,18 @@
 //! One claim that its caller holds: log, renew, complete, fail, release.
 
 use super::claims::{held, renewed_of};
-use super::tasks::{Durability, about, acked_of, invalid, status_of_change};
+use super::common::status_of_change;
+use super::tasks::{Durability, about, invalid};
 use crate::answer::Json;
 use crate::body::{JsonBody, JsonBodyIfAny, Query};
 use crate::caller::{ClaimAt, EntryAt, Short};
-use crate::problem::{Problem, Problems};
+use crate::problem::{BodyProblems, Problem, WriteProblems};
 use crate::state::State;
 use axum::response::{IntoResponse, Response};
 use norn_client::api;
 use norn_client::client::Client;
 use norn_client::client::calling::strange;
+use norn_client::client::completing;
 use norn_client::session::Call;
 use norn_wire::response::Acked;
 use norn_wire::{Error, Request, Response as Answer, TaskId, Token};
@@ -54,7 +56,7 @@ fn only<T>(mut results: Vec<Result<T, Error>>, id: TaskId, verb: &str) -> Result
         (status = 200, body = api::WriteAck, description = "A majority of the task's replicas has it on disk.",
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3, "guarantee": "strict"})),
         (status = 202, body = api::WriteAck, description = "Fewer replicas have it on disk, as asked for."),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn update(
@@ -73,10 +75,11 @@ async fn update(
 
 /// New lease of a claim.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 struct LeaseInput {
     /// New length of the lease in milliseconds; the claim's own if left out. A lease never becomes shorter.
-    #[schema(required = false, value_type = u64)]
+    #[serde(default)]
+    #[schema(minimum = 100, maximum = 3_600_000)]
     lease_ms: Option<u64>,
 }
 
@@ -89,7 +92,7 @@ struct LeaseInput {
         (status = 200, body = api::HeldClaim, description = "The claim, with its lease.",
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1", "lease_ms": 60000,
             "lease_expires_ms": 1800000060000u64})),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn renew(
@@ -104,7 +107,8 @@ async fn renew(
 
 /// Completes a claim: the task is done.
 ///
-/// Tasks of `then` are enqueued with it: all of them or, if the completion is refused, none.
+/// Tasks of `then` are enqueued with it: all of them or, if the completion is refused, none. A repeat with the same content gets the
+/// same answer, and brings the tasks once.
 #[utoipa::path(
     post, path = "/v1/tasks/{id}/claims/{token}/complete", operation_id = "complete", tag = "claims",
     params(("id" = String, Path), ("token" = String, Path), Durability),
@@ -114,7 +118,7 @@ async fn renew(
         (status = 200, body = api::WriteAck, description = "A majority of the task's replicas has it on disk.",
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3, "guarantee": "strict"})),
         (status = 202, body = api::WriteAck, description = "Fewer replicas have it on disk, as asked for."),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn complete(
@@ -123,8 +127,8 @@ async fn complete(
     Query(durability): Query<Durability>,
     JsonBodyIfAny(input): JsonBodyIfAny<api::CompleteInput>,
 ) -> Result<Response, Problem> {
-    let call = input.call(id, token, durability.acks).map_err(invalid)?;
-    let results = acked_of(&client, call, "complete").await?;
+    let finish = input.finish(id, token).map_err(invalid)?;
+    let results = completing::complete(&*client, vec![finish], durability.acks).await?;
     Ok(acked(&only(results, id, "complete")?))
 }
 
@@ -145,7 +149,7 @@ async fn give_up(client: &Client, request: Request, (id, token): (TaskId, Token)
     responses(
         (status = 200, body = api::HeldClaim, description = "The claim has ended.",
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1"})),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn fail(
@@ -164,7 +168,7 @@ async fn fail(
     responses(
         (status = 200, body = api::HeldClaim, description = "The claim has ended.",
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1"})),
-        Problems,
+        WriteProblems,
     )
 )]
 async fn release(client: Short, ClaimAt(id, token): ClaimAt) -> Result<Response, Problem> {

@@ -2,7 +2,7 @@
 
 use super::reads::{queue_if_any, task_of};
 use super::shapes::{TaskPage, TaskResult, TaskResults};
-use super::tasks::HeaderQuery;
+use super::tasks::{HeaderQuery, invalid};
 use crate::answer::Json;
 use crate::body::QueryWithHeaders;
 use crate::caller::Short;
@@ -127,6 +127,7 @@ impl ListQuery {
         if ids.len() > IDS_MAX {
             return Err(Problem::invalid(format!("the query: {} ids; ask for {IDS_MAX} at most at once", ids.len())));
         }
+        api::each_once("the query: id", &ids, TaskId::to_string).map_err(invalid)?;
         Ok(Some(ids))
     }
 }
@@ -139,7 +140,7 @@ fn filters(options: &ListOptions) -> bool {
 /// Lists tasks by age, or reads some by their ids.
 ///
 /// A list comes in pages; with `Accept: application/x-ndjson`, as one task a line, as many as there are. A failure amid the lines is a
-/// last line `{"error": ...}`. Tasks by their ids are each a task or an error, in the order of the ids.
+/// last line `{"error": ...}`. Tasks by their ids are `items`, each a task or an error, in the order of the ids.
 #[utoipa::path(
     get, path = "/v1/tasks", operation_id = "list_tasks", tag = "tasks", params(ListQuery, HeaderQuery),
     responses(
@@ -201,8 +202,7 @@ async fn several(client: &Client, ids: Vec<TaskId>, min_seq: Option<u32>) -> Res
         bytes += read.iter().flatten().map(bytes_of).sum::<usize>();
         results.extend(read);
     }
-    let tasks = results.iter().map(|result| TaskResult::new(result, api::Task::from)).collect();
-    Json(&TaskResults { tasks }).into_response()
+    Json(&TaskResults { items: results.iter().map(TaskResult::new).collect() }).into_response()
 }
 
 /// The next tasks of a list, and where the list goes on.

@@ -5,8 +5,10 @@
 mod claims;
 mod cluster;
 mod common;
+mod described;
 mod groups;
 mod held;
+mod keys;
 mod lists;
 mod queues;
 mod reads;
@@ -14,17 +16,19 @@ mod redrive;
 mod schedules;
 mod sessions;
 mod shapes;
-#[cfg(test)]
-mod task_tests;
 mod tasks;
 mod transactions;
 mod watch;
 
-use crate::problem::Problem;
+pub use described::only_described;
+pub use keys::Keys;
+
+use crate::problem::{Problem, refusals};
 use crate::state::State;
+use axum::Router;
 use norn_client::api;
-use std::sync::Arc;
-use utoipa::OpenApi;
+use std::sync::{Arc, LazyLock};
+use utoipa::{OpenApi, openapi};
 use utoipa_axum::router::OpenApiRouter;
 
 /// What the document says beside the operations.
@@ -51,9 +55,17 @@ use utoipa_axum::router::OpenApiRouter;
 )]
 struct About;
 
+/// The operations and their description, which are put together once.
+pub fn parts() -> (Router<Arc<State>>, &'static openapi::OpenApi) {
+    static PARTS: LazyLock<(Router<Arc<State>>, openapi::OpenApi)> = LazyLock::new(|| router().split_for_parts());
+    (PARTS.0.clone(), &PARTS.1)
+}
+
 /// The operations, each with its description.
-pub fn router() -> OpenApiRouter<Arc<State>> {
-    OpenApiRouter::with_openapi(About::openapi())
+fn router() -> OpenApiRouter<Arc<State>> {
+    let mut about = About::openapi();
+    about.components.get_or_insert_default().responses.extend(refusals());
+    OpenApiRouter::with_openapi(about)
         .merge(tasks::router())
         .merge(reads::router())
         .merge(lists::router())

@@ -1,10 +1,10 @@
 //! Queues and their settings.
 
-use super::common::{Nothing, OfQueue};
+use super::common::OfQueue;
 use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::Short;
-use crate::problem::{Problem, Problems};
+use crate::problem::{BodyProblems, Problem, Problems};
 use crate::state::State;
 use axum::response::{IntoResponse, Response};
 use norn_client::api;
@@ -61,7 +61,7 @@ pub(super) fn named(queue: &str) -> Result<QueueName, Problem> {
         Problems,
     )
 )]
-async fn queues(client: Short, Query(Nothing {}): Query<Nothing>) -> Result<Response, Problem> {
+async fn queues(client: Short) -> Result<Response, Problem> {
     let queues = client.queues().await?.iter().map(api::Queue::from).collect();
     Ok(Json(&Queues { queues }).into_response())
 }
@@ -96,7 +96,7 @@ async fn show(client: Short, Query(Shown { queue }): Query<Shown>) -> Result<Res
 #[utoipa::path(
     patch, path = "/v1/policies", operation_id = "change_policy", tag = "queues", params(OfQueue),
     request_body(content = api::QueuePolicyInput, example = json!({"attempts": 5, "rate": "100/s"})),
-    responses((status = 200, body = api::QueuePolicy, description = "The settings after the change."), Problems)
+    responses((status = 200, body = api::QueuePolicy, description = "The settings after the change."), BodyProblems)
 )]
 async fn change(
     client: Short,

@@ -5,7 +5,7 @@ use super::tasks::about;
 use crate::answer::Json;
 use crate::body::Query;
 use crate::caller::{Short, TaskAt, Waiting};
-use crate::problem::{Problem, Problems};
+use crate::problem::{Problem, Problems, ReadProblems};
 use crate::state::State;
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -69,7 +69,7 @@ async fn task(client: &Client, request: Request, id: TaskId) -> Result<TaskView,
 /// Reads a task with its log and claims.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}", operation_id = "get_task", tag = "tasks", params(("id" = String, Path), Recency),
-    responses((status = 200, body = api::Task, description = "The task."), Problems)
+    responses((status = 200, body = api::Task, description = "The task."), ReadProblems)
 )]
 async fn read(client: Short, TaskAt(id): TaskAt, Query(recency): Query<Recency>) -> Result<Response, Problem> {
     let task = task_of(&client, id, recency.min_seq).await?;
@@ -126,7 +126,7 @@ fn has_lost(task: &TaskView, part: fn(&Losses) -> bool) -> bool {
     get, path = "/v1/tasks/{id}/data", operation_id = "get_task_data", tag = "tasks", params(("id" = String, Path)),
     responses(
         (status = 200, body = Vec<u8>, content_type = "application/octet-stream", description = "The payload, always as an attachment."),
-        Problems,
+        ReadProblems,
     )
 )]
 async fn read_data(client: Short, TaskAt(id): TaskAt) -> Result<Response, Problem> {
@@ -142,7 +142,7 @@ async fn read_data(client: Short, TaskAt(id): TaskAt) -> Result<Response, Proble
     get, path = "/v1/tasks/{id}/result", operation_id = "get_task_result", tag = "tasks", params(("id" = String, Path)),
     responses(
         (status = 200, body = Vec<u8>, content_type = "application/octet-stream", description = "The result, always as an attachment."),
-        Problems,
+        ReadProblems,
     )
 )]
 async fn read_result(client: Short, TaskAt(id): TaskAt) -> Result<Response, Problem> {
@@ -166,7 +166,7 @@ async fn read_result(client: Short, TaskAt(id): TaskAt) -> Result<Response, Prob
         (status = 200, body = TaskLog, description = "The log.",
          example = json!({"updates": [{"token": "2.1", "sequence": 0, "data": "half of it is done", "data_encoding": "utf8"}],
             "log_incomplete": false})),
-        Problems,
+        ReadProblems,
     )
 )]
 async fn read_log(client: Short, TaskAt(id): TaskAt, Query(recency): Query<Recency>) -> Result<Response, Problem> {
@@ -183,7 +183,7 @@ async fn read_log(client: Short, TaskAt(id): TaskAt, Query(recency): Query<Recen
          example = json!({"tasks": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "state": "ready", "cause": "ready",
             "explanation": "the next claim from queue mail gets it", "waits_for": [], "group": null, "missing": [],
             "permit_ms": null}]})),
-        Problems,
+        ReadProblems,
     )
 )]
 async fn why(client: Short, TaskAt(id): TaskAt) -> Result<Response, Problem> {
@@ -209,7 +209,7 @@ fn wait_ms_default() -> u64 {
 /// Waits until a task has ended, and answers it; after the time, as it is then: its state tells.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/wait", operation_id = "wait", tag = "tasks", params(("id" = String, Path), WaitQuery),
-    responses((status = 200, body = api::Task, description = "The task."), Problems)
+    responses((status = 200, body = api::Task, description = "The task."), ReadProblems)
 )]
 async fn wait(
     Shared(state): Shared<Arc<State>>,

@@ -1,11 +1,10 @@
 //! Dead tasks that are enqueued again, and ended ones that are forgotten early.
 
-use super::common::Failure;
-use super::tasks::Durability;
+use super::tasks::{Durability, about};
 use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::Short;
-use crate::problem::{Problem, Problems};
+use crate::problem::{BodyProblems, Problem};
 use crate::state::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
@@ -45,12 +44,12 @@ enum Outcome {
     /// A letter that was sent back.
     SentBack(api::LetterAck),
     /// Why it was not.
-    Failed(Failure),
+    Failed(api::ErrorReport<'static>),
 }
 
 impl Outcome {
     fn of<T>(result: Result<T, Error>, outcome: impl FnOnce(T) -> Outcome) -> Outcome {
-        result.map_or_else(|error| Outcome::Failed(Failure::from(&error)), outcome)
+        result.map_or_else(|error| Outcome::Failed(error.into()), outcome)
     }
 }
 
@@ -58,7 +57,7 @@ impl Outcome {
 #[derive(Debug, Serialize, ToSchema)]
 struct RedriveReport {
     /// One for each task, in order. After a failure no more tasks of a queue are tried.
-    results: Vec<Outcome>,
+    items: Vec<Outcome>,
     /// Whether the request ended before the last task: the same one goes on.
     more: bool,
     /// Ready letters that their queue does not grant now; `null`: none.
@@ -85,10 +84,10 @@ enum RedriveAnswer {
     request_body(content = api::RedriveInput, example = json!({"queue": "mail", "reason": "timeout", "limit": 100})),
     responses(
         (status = 200, body = RedriveAnswer, description = "One result for each task; or for a dry run, how many match.",
-            example = json!({"results": [
+            example = json!({"items": [
                 {"id": "000038g2m4d7kq9rjscg0080000w3n5t", "acks": 2, "replicas": 3, "guarantee": "strict"}
             ], "more": false, "held": null})),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn redrive(
@@ -100,8 +99,8 @@ async fn redrive(
         Redrive::Tasks { ids, copy, to } => {
             check_number(ids.len())?;
             let one = |id| redrive_one(&client, id, copy, to.clone(), durability.acks);
-            let results = stream::iter(ids.into_iter().map(one)).buffered(AT_ONCE).collect().await;
-            RedriveAnswer::Report(RedriveReport { results, more: false, held: None })
+            let items = stream::iter(ids.into_iter().map(one)).buffered(AT_ONCE).collect().await;
+            RedriveAnswer::Report(RedriveReport { items, more: false, held: None })
         }
         Redrive::Queue { options, limit, dry_run: true } => {
             let chosen = Dead::new(options, LIST_PAGE_MAX).count(&*client, limit).await?;
@@ -125,7 +124,7 @@ fn check_number(count: usize) -> Result<(), Problem> {
 async fn redrive_one(client: &Client, id: TaskId, copy: Option<TaskId>, to: Option<QueueName>, acks: Acks) -> Outcome {
     let copy = copy.map(CopyId::from).unwrap_or_default();
     let result = redrive_once(client, id, &copy, to.clone(), acks).await;
-    Outcome::of(result, |redriven| match redriven {
+    Outcome::of(result.map_err(|error| about(error, id)), |redriven| match redriven {
         Redriven::Now(acked) => Outcome::Copied((&acked).into()),
         Redriven::Before(existing) => before(id, &existing, to.as_ref()),
     })
@@ -141,7 +140,7 @@ fn before(dead: TaskId, existing: &Existing, to: Option<&QueueName>) -> Outcome 
         };
         let message =
             format!("task {dead} was redriven before: there is {is}; redrive that if it dies, or enqueue a new one");
-        return Outcome::Failed(Failure::from(&Error::new(ErrorCode::Conflict, message).about(dead)));
+        return Outcome::Failed(Error::new(ErrorCode::Conflict, message).about(dead).into());
     }
     Outcome::Before(api::ExistingCopy {
         id: existing.id,
@@ -158,44 +157,44 @@ fn most(limit: u64) -> usize {
 }
 
 async fn redrive_queue(client: &Client, options: RedriveOptions, limit: u64) -> Result<RedriveReport, Error> {
-    let (mut dead, mut results, most) = (Dead::new(options, LIST_PAGE_MAX), Vec::new(), most(limit));
-    while results.len() < most {
+    let (mut dead, mut items, most) = (Dead::new(options, LIST_PAGE_MAX), Vec::new(), most(limit));
+    while items.len() < most {
         match dead.next(client).await {
-            Ok(Some((_, copy))) => results.push(Outcome::Copied((&copy).into())),
-            Ok(None) => return Ok(RedriveReport { results, more: false, held: None }),
-            Err(error) if results.is_empty() => return Err(error),
+            Ok(Some((_, copy))) => items.push(Outcome::Copied((&copy).into())),
+            Ok(None) => return Ok(RedriveReport { items, more: false, held: None }),
+            Err(error) if items.is_empty() => return Err(error),
             Err(error) => {
-                results.push(Outcome::Failed(Failure::from(&error)));
+                items.push(Outcome::Failed(error.into()));
                 break;
             }
         }
     }
-    Ok(RedriveReport { results, more: true, held: None })
+    Ok(RedriveReport { items, more: true, held: None })
 }
 
 async fn send_back(client: &Client, options: LetterOptions) -> Result<RedriveReport, Error> {
     let (queue, most) = (options.letters.clone(), most(options.limit));
     // Dropping it gives back what it has claimed.
     let mut letters = client.redrive_letters(options.limit(most as u64));
-    let (mut results, mut redriven) = (Vec::new(), 0);
+    let (mut items, mut redriven) = (Vec::new(), 0);
     let more = loop {
         match letters.next().await {
             Ok(Some(sent)) => {
                 redriven += 1;
                 let ack = api::LetterAck { letter: (&sent.acked).into(), task: sent.task, queue: sent.queue };
-                results.push(Outcome::SentBack(ack));
+                items.push(Outcome::SentBack(ack));
             }
-            Ok(None) => break results.len() >= most,
-            Err(error) if results.is_empty() => return Err(error),
+            Ok(None) => break items.len() >= most,
+            Err(error) if items.is_empty() => return Err(error),
             Err(error) => {
-                results.push(Outcome::Failed(Failure::from(&error)));
+                items.push(Outcome::Failed(error.into()));
                 break true;
             }
         }
     };
     letters.give_back().await;
     let held = if more { None } else { held(client, &queue, redriven).await };
-    Ok(RedriveReport { results, more, held })
+    Ok(RedriveReport { items, more, held })
 }
 
 /// Ready letters that are not granted, and why. Their number is asked for only if a setting of their queue holds them.
@@ -213,14 +212,14 @@ enum Purged {
     /// It is forgotten.
     Done(api::WriteAck),
     /// Why it is not.
-    Failed(Failure),
+    Failed(api::ErrorReport<'static>),
 }
 
 /// One result for each task.
 #[derive(Debug, Serialize, ToSchema)]
 struct PurgeReport {
     /// Results, in order.
-    results: Vec<Purged>,
+    items: Vec<Purged>,
 }
 
 /// Results of single tasks, or the outcome for all that match.
@@ -243,7 +242,7 @@ enum PurgeAnswer {
     responses(
         (status = 200, body = PurgeAnswer, description = "One result for each task, or the outcome for the queue.",
             example = json!({"chosen": 17, "changed": 0})),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn purge(
@@ -256,7 +255,7 @@ async fn purge(
             check_number(ids.len())?;
             let one = |id| purge_one(&client, id, durability.acks);
             PurgeAnswer::Report(PurgeReport {
-                results: stream::iter(ids.into_iter().map(one)).buffered(AT_ONCE).collect().await,
+                items: stream::iter(ids.into_iter().map(one)).buffered(AT_ONCE).collect().await,
             })
         }
         Purge::Chosen(choice) => PurgeAnswer::Outcome(purge_chosen(&client, *choice, durability.acks).await?),
@@ -269,9 +268,9 @@ async fn purge_one(client: &Client, id: TaskId, acks: Acks) -> Purged {
         Ok(Answer::AckedOne(acked)) => Purged::Done((&acked).into()),
         Ok(_) => {
             let error = Error::new(ErrorCode::Unknown, "the node's answer to this is of another kind").about(id);
-            Purged::Failed(Failure::from(&error))
+            Purged::Failed(error.into())
         }
-        Err(error) => Purged::Failed(Failure::from(&error)),
+        Err(error) => Purged::Failed(about(error, id).into()),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::Short;
-use crate::problem::{Problem, Problems};
+use crate::problem::{BodyProblems, Problem, ReadProblems, WriteProblems};
 use crate::state::State;
 use axum::response::{IntoResponse, Response};
 use norn_client::api;
@@ -59,7 +59,7 @@ struct Schedules<'a> {
             "paused": false, "since_ms": 1794900000000_u64, "next_ms": [1795000000000_u64], "pending": 0, "fired": 12,
             "missed": 0, "unsure": 0, "last_ms": null, "last_id": null
         }]})),
-        Problems,
+        ReadProblems,
     )
 )]
 async fn show(client: Short, Query(Shown { name }): Query<Shown>) -> Result<Response, Problem> {
@@ -76,7 +76,7 @@ async fn show(client: Short, Query(Shown { name }): Query<Shown>) -> Result<Resp
     request_body(content = api::ScheduleInput, example = json!({
         "cron": "30 2 * * *", "zone": "Europe/Berlin", "queue": "backup", "data": "all"
     })),
-    responses((status = 200, body = api::Schedule, description = "The schedule."), Problems)
+    responses((status = 200, body = api::Schedule, description = "The schedule."), BodyProblems)
 )]
 async fn set(
     client: Short,
@@ -101,7 +101,7 @@ async fn changed(client: &Client, change: ScheduleChange) -> Result<ScheduleView
     responses(
         (status = 200, body = api::ScheduleRemoval, description = "There is no such schedule now.",
             example = json!({"name": "nightly", "removed": true})),
-        Problems,
+        WriteProblems,
     )
 )]
 async fn remove(client: Short, Query(Named { name }): Query<Named>) -> Result<Response, Problem> {
@@ -112,7 +112,7 @@ async fn remove(client: Short, Query(Named { name }): Query<Named>) -> Result<Re
 /// Pauses a schedule. Times that pass meanwhile are skipped.
 #[utoipa::path(
     post, path = "/v1/schedules/pause", operation_id = "pause_schedule", tag = "schedules", params(Named),
-    responses((status = 200, body = api::Schedule, description = "The schedule, which is paused."), Problems)
+    responses((status = 200, body = api::Schedule, description = "The schedule, which is paused."), WriteProblems)
 )]
 async fn pause(client: Short, Query(Named { name }): Query<Named>) -> Result<Response, Problem> {
     let view = client.pause_schedule(&name, true).await?;
@@ -122,7 +122,7 @@ async fn pause(client: Short, Query(Named { name }): Query<Named>) -> Result<Res
 /// Resumes a paused schedule.
 #[utoipa::path(
     post, path = "/v1/schedules/resume", operation_id = "resume_schedule", tag = "schedules", params(Named),
-    responses((status = 200, body = api::Schedule, description = "The schedule, which goes on."), Problems)
+    responses((status = 200, body = api::Schedule, description = "The schedule, which goes on."), WriteProblems)
 )]
 async fn resume(client: Short, Query(Named { name }): Query<Named>) -> Result<Response, Problem> {
     let view = client.pause_schedule(&name, false).await?;

@@ -1,10 +1,10 @@
 //! Sessions of workers: one heartbeat for all claims.
 
-use super::common::{Nothing, status_of_change};
+use super::common::status_of_change;
 use crate::answer::Json;
-use crate::body::{JsonBodyIfAny, Query};
+use crate::body::JsonBodyIfAny;
 use crate::caller::{ClaimAt, Short, Waiting};
-use crate::problem::{Problem, Problems};
+use crate::problem::{BodyProblems, Problem, WriteProblems};
 use crate::state::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -30,17 +30,16 @@ pub(super) fn router() -> OpenApiRouter<Arc<State>> {
 /// unknown whether one was opened, the request may be repeated: it takes the one that may exist.
 #[utoipa::path(
     post, path = "/v1/sessions", operation_id = "open_session", tag = "sessions",
-    request_body(content = api::SessionOpenInput, example = json!({"ttl_ms": 10000, "worker": "host-7, process 4711"})),
+    request_body(content = Option<api::SessionOpenInput>, example = json!({"ttl_ms": 10000, "worker": "host-7, process 4711"})),
     responses(
         (status = 201, body = api::Session, description = "The session.", example = json!({
             "id": "000038g2m4d7kq9rjscg0080000w3n5t", "token": "2.1", "ttl_ms": 10000, "expires_ms": 1795000010000_u64
         })),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn open(
     client: Waiting,
-    Query(Nothing {}): Query<Nothing>,
     JsonBodyIfAny(input): JsonBodyIfAny<api::SessionOpenInput>,
 ) -> Result<Response, Problem> {
     let (draft, claim) = input.open().map_err(|error| Problem::invalid(error.0))?;
@@ -81,13 +80,9 @@ fn wall_ms(at: Instant) -> u64 {
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/{token}/renew", operation_id = "renew_session", tag = "sessions",
     params(("id" = String, Path, description = "Session."), ("token" = String, Path, description = "Its token.")),
-    responses((status = 200, body = api::Session, description = "The session, with its new end."), Problems)
+    responses((status = 200, body = api::Session, description = "The session, with its new end."), WriteProblems)
 )]
-async fn renew(
-    client: Short,
-    ClaimAt(id, token): ClaimAt,
-    Query(Nothing {}): Query<Nothing>,
-) -> Result<Response, Problem> {
+async fn renew(client: Short, ClaimAt(id, token): ClaimAt) -> Result<Response, Problem> {
     let session = client.resume_session(id, token).await?;
     let ttl_ms = u64::try_from(session.ttl().as_millis()).unwrap_or(u64::MAX);
     Ok(Json(&api::Session { id, token, ttl_ms, expires_ms: wall_ms(session.expires()) }).into_response())
@@ -97,13 +92,9 @@ async fn renew(
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/{token}/end", operation_id = "end_session", tag = "sessions",
     params(("id" = String, Path, description = "Session."), ("token" = String, Path, description = "Its token.")),
-    responses((status = 200, body = api::WriteAck, description = "It has ended."), Problems)
+    responses((status = 200, body = api::WriteAck, description = "It has ended."), WriteProblems)
 )]
-async fn end(
-    client: Short,
-    ClaimAt(id, token): ClaimAt,
-    Query(Nothing {}): Query<Nothing>,
-) -> Result<Response, Problem> {
+async fn end(client: Short, ClaimAt(id, token): ClaimAt) -> Result<Response, Problem> {
     // Otherwise it would complete a task that is no session.
     known(&*client, id, token).await?;
     let acked = client.complete(CompleteOptions::new(id, token)).await?;

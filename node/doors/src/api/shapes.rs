@@ -1,42 +1,52 @@
 //! Answers that HTTP alone has: pages, and lists of results.
 
 use norn_client::api;
-use norn_wire::{Error, TaskId};
+use norn_wire::{Acked, Error, TaskId, TaskView};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 /// Defines the result of one item of a batch: what the single call answers, or its error.
 macro_rules! result_of {
-    ($($(#[$doc:meta])* $name:ident: $form:ty, $example:literal;)+) => {$(
+    ($($(#[$doc:meta])* $name:ident: $form:ty;)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Serialize, ToSchema)]
         #[serde(untagged)]
         pub enum $name<'a> {
             /// It succeeded.
             Done(Box<$form>),
-            /// It failed: what happened, and what to do.
+            /// It failed: what happened, what to do, and with which task.
             Failed(api::ErrorReport<'a>),
-        }
-
-        impl<'a> $name<'a> {
-            #[doc = concat!("Creates the form of ", $example, ".")]
-            pub fn new<T>(result: &'a Result<T, Error>, form: impl FnOnce(&'a T) -> $form) -> Self {
-                match result {
-                    Ok(done) => $name::Done(Box::new(form(done))),
-                    Err(error) => $name::Failed(error.into()),
-                }
-            }
         }
     )+};
 }
 
 result_of! {
     /// Result of one task to enqueue, or of one completion.
-    WriteResult: api::WriteAck, "a write";
+    WriteResult: api::WriteAck;
     /// Result of one renewal.
-    RenewResult: api::HeldClaim, "a renewal";
+    RenewResult: api::HeldClaim;
     /// Result of one task to read.
-    TaskResult: api::Task<'a>, "a read";
+    TaskResult: api::Task<'a>;
+}
+
+impl WriteResult<'static> {
+    /// The form of a result.
+    pub fn new(result: Result<Acked, Error>) -> Self {
+        match result {
+            Ok(acked) => WriteResult::Done(Box::new((&acked).into())),
+            Err(error) => WriteResult::Failed(error.into()),
+        }
+    }
+}
+
+impl<'a> TaskResult<'a> {
+    /// The form of a result.
+    pub fn new(result: &'a Result<TaskView, Error>) -> Self {
+        match result {
+            Ok(task) => TaskResult::Done(Box::new(task.into())),
+            Err(error) => TaskResult::Failed(error.into()),
+        }
+    }
 }
 
 /// Results of a batch, in the order of its items.
@@ -57,7 +67,30 @@ pub struct RenewResults<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TaskResults<'a> {
     /// One for each id.
-    pub tasks: Vec<TaskResult<'a>>,
+    pub items: Vec<TaskResult<'a>>,
+}
+
+/// A stored task.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct StoredAck {
+    /// The task.
+    #[serde(flatten)]
+    pub task: api::WriteAck,
+    /// Whether it existed before, so that the sent task was not stored. Only with `unique`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = bool, required = false)]
+    pub existing: Option<bool>,
+}
+
+/// Answer to the enqueue of a list, or of a unique task that existed.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub enum EnqueueAnswer<'a> {
+    /// Results of a list.
+    Several(WriteResults<'a>),
+    /// The task that existed.
+    Existing(StoredAck),
 }
 
 /// A page of a list.

@@ -1,10 +1,11 @@
 //! Tasks: enqueue, lend ids, cancel, purge.
 
-use super::shapes::{LentIds, WriteResult};
+use super::common::status_of_change;
+use super::shapes::{LentIds, StoredAck, WriteResult, WriteResults};
 use crate::answer::{Json, status_of_ack};
 use crate::body::{JsonBodyIfAny, Query, QueryWithHeaders, Whole, expect_json, media_type, parse};
 use crate::caller::{Short, TaskAt};
-use crate::problem::{Problem, Problems};
+use crate::problem::{BodyProblems, Problem, Problems, WriteProblems};
 use crate::state::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,15 +15,12 @@ use norn_client::client::calling::strange;
 use norn_client::client::cancelling::cancel as cancel_task;
 use norn_client::session::{Call, Draft};
 use norn_wire::response::Acked;
-use norn_wire::{Acks, Error, ErrorCode, Guarantee, TaskId};
+use norn_wire::{Acks, Error, ErrorCode, TaskId};
 use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// Key of a caller under which a repeated request takes effect once.
-pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 pub(super) fn router() -> OpenApiRouter<Arc<State>> {
     OpenApiRouter::new()
@@ -43,45 +41,87 @@ pub struct Durability {
     pub acks: Acks,
 }
 
-/// How to enqueue; and for a payload as it is (`application/octet-stream`), the fields of its task.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
-#[into_params(parameter_in = Query)]
-struct EnqueueQuery {
-    /// Replicas that must have the task on disk before it is answered: any `one`, a `quorum`, or `all`; `quorum` if left out.
-    #[param(inline, required = false, value_type = Acks)]
-    acks: Option<Acks>,
-    /// Store a single task with a key only if its queue has none with this key that has not ended; the answer names the task that there
-    /// is, and whether it existed.
-    #[param(required = false)]
-    unique: bool,
-    /// Store a single task only if all tasks of its `after` are known.
-    #[param(required = false)]
-    must_exist: bool,
-    /// Queue of a payload.
-    #[param(required = false, value_type = String)]
-    queue: Option<String>,
-    /// Priority of a payload; 0 if left out.
-    #[param(required = false, value_type = i32)]
-    priority: Option<i32>,
-    /// Milliseconds until a payload can be claimed.
-    #[param(required = false, value_type = u64)]
-    delay_ms: Option<u64>,
-    /// Earliest time of the first claim of a payload (RFC 3339).
-    #[param(required = false, value_type = String)]
-    at: Option<String>,
-    /// After this many claims of a payload that failed or ran out, its task is dead.
-    #[param(required = false, value_type = u32)]
-    max_attempts: Option<u32>,
-    /// Key of a payload.
-    #[param(required = false, value_type = String)]
-    key: Option<String>,
-    /// Id of a payload's task, so that a repeat stores it once.
-    #[param(required = false, value_type = String)]
-    id: Option<String>,
-    /// Ids of tasks that must have ended before a payload's, separated by commas.
-    #[param(required = false, value_type = String)]
-    after: Option<String>,
+/// Defines the query of an enqueue: its own parameters, and the fields of the task of a payload as it is.
+macro_rules! enqueue_query {
+    ($(#[$doc:meta])* $name:ident { $($own:tt)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default, Deserialize, IntoParams)]
+        #[serde(deny_unknown_fields, default)]
+        #[into_params(parameter_in = Query)]
+        struct $name {
+            /// Replicas that must have the task on disk before it is answered: any `one`, a `quorum`, or `all`; `quorum` if left out.
+            #[param(inline, required = false, value_type = Acks)]
+            acks: Option<Acks>,
+            $($own)*
+            /// Queue of a payload.
+            #[param(required = false, value_type = String)]
+            queue: Option<String>,
+            /// Priority of a payload; 0 if left out.
+            #[param(required = false, value_type = i32)]
+            priority: Option<i32>,
+            /// Milliseconds until a payload can be claimed.
+            #[param(required = false, value_type = u64, maximum = 315_576_000_000_i64)]
+            delay_ms: Option<u64>,
+            /// Earliest time of the first claim of a payload (RFC 3339).
+            #[param(required = false, value_type = String)]
+            at: Option<String>,
+            /// After this many claims of a payload that failed or ran out, its task is dead.
+            #[param(required = false, value_type = u32)]
+            max_attempts: Option<u32>,
+            /// Key of a payload.
+            #[param(required = false, value_type = String)]
+            key: Option<String>,
+            /// Ids of tasks that must have ended before a payload's, separated by commas.
+            #[param(required = false, value_type = String)]
+            after: Option<String>,
+        }
+
+        impl $name {
+            /// The fields of a payload's task, which has these headers.
+            fn payload(&self, headers: Vec<(String, String)>) -> Payload {
+                let split = |ids: &str| ids.split(',').map(str::to_owned).collect();
+                let task = api::TaskInput {
+                    queue: self.queue.clone().unwrap_or_default(),
+                    priority: self.priority,
+                    delay_ms: self.delay_ms,
+                    at: self.at.clone(),
+                    max_attempts: self.max_attempts,
+                    headers: headers.into_iter().collect(),
+                    after: self.after.as_deref().map(split).unwrap_or_default(),
+                    key: self.key.clone(),
+                    ..api::TaskInput::default()
+                };
+                Payload { task, has_queue: self.queue.is_some() }
+            }
+        }
+    };
+}
+
+enqueue_query! {
+    /// How to enqueue.
+    EnqueueQuery {
+        /// Store a single task with a key only if its queue has none with this key that has not ended; the answer names the task that
+        /// there is, and whether it existed.
+        #[param(required = false)]
+        unique: bool,
+        /// Store a single task only if all tasks of its `after` are known.
+        #[param(required = false)]
+        must_exist: bool,
+        /// Id of a payload's task, so that a repeat stores it once.
+        #[param(required = false, value_type = String)]
+        id: Option<String>,
+    }
+}
+
+enqueue_query! {
+    /// How to enqueue under an id.
+    PutQuery {}
+}
+
+/// The task of a payload as it is.
+struct Payload {
+    task: api::TaskInput,
+    has_queue: bool,
 }
 
 /// Headers of a task, in the query.
@@ -94,43 +134,30 @@ pub struct HeaderQuery {
     header: Vec<String>,
 }
 
-impl EnqueueQuery {
-    /// The name of a parameter that describes a payload's task.
-    fn field_given(&self, headers: &[(String, String)]) -> Option<&'static str> {
+impl Payload {
+    /// The name of a parameter that was given for it.
+    fn field_given(&self) -> Option<&'static str> {
+        let task = &self.task;
         let given = [
-            ("queue", self.queue.is_some()),
-            ("priority", self.priority.is_some()),
-            ("delay_ms", self.delay_ms.is_some()),
-            ("at", self.at.is_some()),
-            ("max_attempts", self.max_attempts.is_some()),
-            ("key", self.key.is_some()),
-            ("id", self.id.is_some()),
-            ("after", self.after.is_some()),
-            ("header", !headers.is_empty()),
+            ("queue", self.has_queue),
+            ("priority", task.priority.is_some()),
+            ("delay_ms", task.delay_ms.is_some()),
+            ("at", task.at.is_some()),
+            ("max_attempts", task.max_attempts.is_some()),
+            ("key", task.key.is_some()),
+            ("id", task.id.is_some()),
+            ("after", !task.after.is_empty()),
+            ("header", !task.headers.is_empty()),
         ];
         given.iter().find(|(_, given)| *given).map(|(name, _)| *name)
     }
 
-    /// The task of a payload.
-    fn draft(&mut self, headers: Vec<(String, String)>, payload: &[u8]) -> Result<Draft, Problem> {
-        let Some(queue) = self.queue.take() else {
+    fn draft(self, payload: &[u8]) -> Result<Draft, Problem> {
+        if !self.has_queue {
             return Err(Problem::invalid("a payload as it is comes with its queue in the query: ?queue=NAME"));
-        };
-        let after = self.after.take().map(|ids| ids.split(',').map(str::to_owned).collect());
-        let task = api::TaskInput {
-            queue,
-            priority: self.priority,
-            at: self.at.take(),
-            max_attempts: self.max_attempts,
-            headers: headers.into_iter().collect(),
-            id: self.id.take(),
-            after: after.unwrap_or_default(),
-            key: self.key.take(),
-            ..api::TaskInput::default()
-        };
-        let mut draft = Draft::try_from(task).map_err(invalid)?;
+        }
+        let mut draft = Draft::try_from(self.task).map_err(invalid)?;
         draft.spec.payload = payload.to_vec();
-        draft.delay_ms = self.delay_ms.unwrap_or(0);
         Ok(draft)
     }
 }
@@ -142,17 +169,12 @@ enum Given {
 }
 
 /// Reads the tasks of a request: JSON, or a payload as it is.
-fn given(
-    query: &mut EnqueueQuery,
-    task_headers: Vec<(String, String)>,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Given, Problem> {
+fn given(payload: Payload, headers: &HeaderMap, body: &[u8]) -> Result<Given, Problem> {
     if media_type(headers) == "application/octet-stream" {
-        return Ok(Given::One(Box::new(query.draft(task_headers, body)?)));
+        return Ok(Given::One(Box::new(payload.draft(body)?)));
     }
     expect_json(headers)?;
-    if let Some(name) = query.field_given(&task_headers) {
+    if let Some(name) = payload.field_given() {
         let detail = format!("the query: {name} goes with a payload (application/octet-stream); in JSON it is a field");
         return Err(Problem::invalid(detail));
     }
@@ -169,29 +191,21 @@ pub fn invalid(error: api::InputError) -> Problem {
     Problem::invalid(error.0)
 }
 
-/// Refuses a key that would not be kept.
-fn refuse_key(headers: &HeaderMap) -> Result<(), Problem> {
-    if !headers.contains_key(IDEMPOTENCY_KEY) {
-        return Ok(());
-    }
-    let message =
-        "tasks have no Idempotency-Key yet: get an id from /v1/ids, and PUT the task there as often as needed";
-    Err(Error::new(ErrorCode::Unsupported, message).into())
-}
-
 fn place_of(acked: &Acked) -> [(HeaderName, String); 1] {
     [(header::LOCATION, format!("/v1/tasks/{}", acked.id))]
 }
 
-/// The answer for a stored task.
-fn stored(acked: &Acked) -> Response {
-    (status_of_ack(acked.guarantee), place_of(acked), Json(&api::WriteAck::from(acked))).into_response()
+/// The answer for a stored task. `existing`: of a unique one, whether it existed before.
+fn stored(acked: &Acked, existing: Option<bool>) -> Response {
+    let status = if existing == Some(true) { StatusCode::OK } else { status_of_ack(acked.guarantee) };
+    (status, place_of(acked), Json(&StoredAck { task: acked.into(), existing })).into_response()
 }
 
 /// Enqueues a task, or a list of up to 1,000.
 ///
 /// A list is answered with 200 and one result or error for each task, in order; a list of which a task is not well formed stores none.
-/// One task of a list may be a join, and others, with a number, the members of its group.
+/// One task of a list may be a join, and others, with a number, the members of its group. A task with an `id` may be sent again: it is
+/// stored once, and its `delay` counts from the time in the id.
 #[utoipa::path(
     post, path = "/v1/tasks", operation_id = "enqueue", tag = "tasks", params(EnqueueQuery, HeaderQuery),
     request_body(
@@ -202,23 +216,26 @@ fn stored(acked: &Acked) -> Response {
         )
     ),
     responses(
-        (status = 201, body = api::WriteAck, description = "A majority of the task's replicas has it on disk.",
+        (status = 201, body = StoredAck, description = "A majority of the task's replicas has it on disk.",
          headers(("location" = String, description = "Where the task is.")),
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3, "guarantee": "strict"})),
-        (status = 202, body = api::WriteAck, description = "Fewer replicas have it on disk, as asked for.",
+        (status = 202, body = StoredAck, description = "Fewer replicas have it on disk, as asked for.",
          headers(("location" = String, description = "Where the task is."))),
-        (status = 200, body = Vec<WriteResult>, description = "Results of a list, in order. For `unique` and a task that existed: that."),
-        Problems,
+        (status = 200, body = super::shapes::EnqueueAnswer,
+         description = "Results of a list, in order. For `unique` and a task that existed: that task.",
+         example = json!({"items": [{"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3, "guarantee": "strict"}]})),
+        BodyProblems,
     )
 )]
 async fn enqueue(
     client: Short,
-    QueryWithHeaders(mut query, task_headers): QueryWithHeaders<EnqueueQuery>,
+    QueryWithHeaders(query, task_headers): QueryWithHeaders<EnqueueQuery>,
     headers: HeaderMap,
     body: Whole,
 ) -> Result<Response, Problem> {
-    refuse_key(&headers)?;
-    let given = given(&mut query, task_headers, &headers, &body.bytes)?;
+    let mut payload = query.payload(task_headers);
+    payload.task.id.clone_from(&query.id);
+    let given = given(payload, &headers, &body.bytes)?;
     let acks = query.acks.unwrap_or_default();
     let draft = match given {
         Given::Several(_) if query.unique || query.must_exist => {
@@ -232,8 +249,7 @@ async fn enqueue(
             return Err(Problem::invalid("the query: unique goes neither with acks nor with must_exist"));
         }
         let (acked, existing) = client.enqueue_unique(draft).await?;
-        let status = if existing { StatusCode::OK } else { status_of_ack(acked.guarantee) };
-        return Ok((status, place_of(&acked), Json(&api::UniqueAck::new(&acked, existing))).into_response());
+        return Ok(stored(&acked, Some(existing)));
     }
     if query.must_exist && draft.spec.after.is_empty() {
         return Err(Problem::invalid("the query: must_exist goes with a task that has `after`"));
@@ -242,15 +258,14 @@ async fn enqueue(
         true => client.enqueue_after_known(draft, acks).await?,
         false => client.enqueue_with(draft, acks).await?,
     };
-    Ok(stored(&acked))
+    Ok(stored(&acked, None))
 }
 
 /// Enqueues several tasks by one call, so that a join and its members can be among them.
 async fn enqueue_list(client: &Client, drafts: Vec<Draft>, acks: Acks) -> Result<Response, Problem> {
+    let ids: Vec<Option<TaskId>> = drafts.iter().map(|draft| draft.id).collect();
     let results = acked_of(client, Call::Enqueue { drafts, acks }, "enqueue").await?;
-    let results: Vec<WriteResult<'_>> =
-        results.iter().map(|result| WriteResult::new(result, api::WriteAck::from)).collect();
-    Ok(Json(&results).into_response())
+    Ok(Json(&written(results, ids)).into_response())
 }
 
 /// The results of a batch of writes.
@@ -261,6 +276,17 @@ pub async fn acked_of(client: &Client, call: Call, verb: &str) -> Result<Vec<Res
     }
 }
 
+/// The answer for a batch of writes to these tasks, as far as their ids are known.
+pub fn written(
+    results: Vec<Result<Acked, Error>>,
+    ids: impl IntoIterator<Item = Option<TaskId>>,
+) -> WriteResults<'static> {
+    let named = |(result, id): (Result<Acked, Error>, Option<TaskId>)| {
+        WriteResult::new(result.map_err(|error| id.map_or(error.clone(), |id| about(error, id))))
+    };
+    WriteResults { items: results.into_iter().zip(ids).map(named).collect() }
+}
+
 /// Enqueues a task under an id that was lent.
 ///
 /// A repeat with the same content gets the same answer, and one with other content is refused as a conflict. With a key, the last 24
@@ -268,7 +294,7 @@ pub async fn acked_of(client: &Client, call: Call, verb: &str) -> Result<Vec<Res
 /// lent, so that a repeat asks for the same.
 #[utoipa::path(
     put, path = "/v1/tasks/{id}", operation_id = "enqueue_as", tag = "tasks",
-    params(("id" = String, Path, description = "An id of `/v1/ids`."), EnqueueQuery, HeaderQuery),
+    params(("id" = String, Path, description = "An id of `/v1/ids`."), PutQuery, HeaderQuery),
     request_body(
         description = "A task, or a payload as it is.",
         content(
@@ -277,38 +303,28 @@ pub async fn acked_of(client: &Client, call: Call, verb: &str) -> Result<Vec<Res
         )
     ),
     responses(
-        (status = 201, body = api::WriteAck, description = "A majority of the task's replicas has it on disk.",
+        (status = 201, body = StoredAck, description = "A majority of the task's replicas has it on disk.",
          headers(("location" = String, description = "Where the task is.")),
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3, "guarantee": "strict"})),
-        (status = 202, body = api::WriteAck, description = "Fewer replicas have it on disk, as asked for."),
-        Problems,
+        (status = 202, body = StoredAck, description = "Fewer replicas have it on disk, as asked for."),
+        BodyProblems,
     )
 )]
 async fn enqueue_as(
     client: Short,
     TaskAt(id): TaskAt,
-    QueryWithHeaders(mut query, task_headers): QueryWithHeaders<EnqueueQuery>,
+    QueryWithHeaders(query, task_headers): QueryWithHeaders<PutQuery>,
     headers: HeaderMap,
     body: Whole,
 ) -> Result<Response, Problem> {
-    refuse_key(&headers)?;
-    let Given::One(mut draft) = given(&mut query, task_headers, &headers, &body.bytes)? else {
+    let Given::One(mut draft) = given(query.payload(task_headers), &headers, &body.bytes)? else {
         return Err(Problem::invalid("a single task goes under an id; a list goes to POST /v1/tasks"));
     };
-    if query.unique || query.must_exist {
-        return Err(Problem::invalid("the query: unique and must_exist go with POST /v1/tasks"));
-    }
     if draft.id.is_some_and(|named| named != id) {
         return Err(Problem::invalid("the id of the task is another than that of the path; leave it out"));
     }
-    if draft.delay_ms > 0 {
-        if draft.spec.not_before_ms > 0 {
-            return Err(Problem::invalid("a task has a delay or a time, not both; leave one out"));
-        }
-        draft.spec.not_before_ms = id.time_ms().saturating_add(std::mem::take(&mut draft.delay_ms));
-    }
     draft.id = Some(draft.spec.tag().map_or(id, |tag| id.with_tag(tag)));
-    Ok(stored(&client.enqueue_with(*draft, query.acks.unwrap_or_default()).await?))
+    Ok(stored(&client.enqueue_with(*draft, query.acks.unwrap_or_default()).await?, None))
 }
 
 /// How many ids to lend.
@@ -342,14 +358,6 @@ async fn lend_ids(client: Short, Query(query): Query<LendQuery>) -> Result<Respo
     Ok(Json(&LentIds { ids }).into_response())
 }
 
-/// Status of a write that creates nothing.
-pub fn status_of_change(guarantee: Guarantee) -> StatusCode {
-    match guarantee {
-        Guarantee::Strict => StatusCode::OK,
-        Guarantee::Sloppy => StatusCode::ACCEPTED,
-    }
-}
-
 /// Cancels a task that has not ended.
 ///
 /// One that was cancelled before stays as it is, and is no error; one that has ended otherwise is refused as `ended`.
@@ -361,7 +369,7 @@ pub fn status_of_change(guarantee: Guarantee) -> StatusCode {
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3, "guarantee": "strict",
             "state": "cancelled"})),
         (status = 202, body = api::CancelAck, description = "Fewer replicas have the cancellation on disk."),
-        Problems,
+        BodyProblems,
     )
 )]
 async fn cancel(
@@ -389,7 +397,7 @@ async fn cancel(
         (status = 200, body = api::WriteAck, description = "A majority of the task's replicas has it on disk.",
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3, "guarantee": "strict"})),
         (status = 202, body = api::WriteAck, description = "Fewer replicas have it on disk."),
-        Problems,
+        WriteProblems,
     )
 )]
 async fn purge(client: Short, TaskAt(id): TaskAt, Query(durability): Query<Durability>) -> Result<Response, Problem> {

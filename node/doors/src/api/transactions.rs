@@ -1,26 +1,22 @@
 //! Transactions: several tasks changed together, or none.
 
-use super::common::Nothing;
 use crate::answer::Json;
-use crate::body::{JsonBody, Query};
+use crate::body::JsonBody;
 use crate::caller::Short;
-use crate::problem::{MEDIA_TYPE, Outcome, Problem, Problems};
+use crate::problem::{BodyProblems, MEDIA_TYPE, Outcome, Problem};
 use crate::state::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use norn_client::api;
 use norn_client::client::TransactError;
 use norn_client::session::TransactionDraft;
 use norn_wire::transaction::Refusal;
-use norn_wire::{Error, ErrorCode, Retry, TaskId};
+use norn_wire::{Retry, TaskId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// Header of a name for a call, which this door does not take here.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 pub(super) fn router() -> OpenApiRouter<Arc<State>> {
     OpenApiRouter::new().routes(routes!(transact))
@@ -86,19 +82,10 @@ impl IntoResponse for RefusedTransaction {
         })),
         (status = 409, body = RefusedTransaction, content_type = "application/problem+json",
             description = "Some tasks were not as expected; nothing is changed."),
-        Problems,
+        BodyProblems,
     )
 )]
-async fn transact(
-    client: Short,
-    Query(Nothing {}): Query<Nothing>,
-    headers: HeaderMap,
-    JsonBody(input): JsonBody<api::TransactionInput>,
-) -> Result<Response, Problem> {
-    if headers.contains_key(IDEMPOTENCY_KEY) {
-        let why = "transactions take no Idempotency-Key; give an `id` in the body (GET /v1/ids lends ids), and repeat it with that";
-        return Err(Error::new(ErrorCode::Unsupported, why).into());
-    }
+async fn transact(client: Short, JsonBody(input): JsonBody<api::TransactionInput>) -> Result<Response, Problem> {
     let draft = TransactionDraft::try_from(input).map_err(|error| Problem::invalid(error.0))?;
     let added = draft.adds.len();
     match client.transact(draft).await {

@@ -3,7 +3,7 @@
 use super::queues::named;
 use crate::body::Query;
 use crate::caller::Waiting;
-use crate::problem::{Problem, Problems};
+use crate::problem::{Problem, ReadProblems};
 use crate::sse;
 use crate::state::State;
 use axum::extract::{FromRequestParts, State as Shared};
@@ -95,7 +95,7 @@ impl Watched {
              \"queue\":\"mail\",\"state\":\"done\",\"number\":null,\"result\":\"sent\",\"result_encoding\":\"utf8\",\"reason\":null}\n\n"
         )),
         (status = 204, description = "The watch had ended with `ended`: there is nothing to go on with."),
-        Problems,
+        ReadProblems,
     )
 )]
 async fn watch(

@@ -2,12 +2,13 @@
 
 use norn_client::session::SESSIONS_QUEUE;
 use norn_wire::group::GroupView;
-use norn_wire::membership::{Changed, ClusterView, Member, MemberState, QueuePolicy, Roster, Settings};
+use norn_wire::membership::{Changed, ClusterView, Member, MemberState, Membership, QueuePolicy, Roster, Settings};
 use norn_wire::response::{
     ClaimView, Genesis, Health, Identity, LogEntry, NodeView, PartitionView, QueueCounts, Standing, Status,
 };
 use norn_wire::schedule::{CatchUp, Schedule, ScheduleView, When};
 use norn_wire::transaction::Refusal;
+use norn_wire::watch::{WatchCursor, WatchEvent, WatchPlace, Watched};
 use norn_wire::{
     Acked, ClusterId, Error, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Response, Spec, State,
     TaskId, TaskView, Token,
@@ -200,6 +201,18 @@ pub fn changed() -> Response {
     Response::Changed(Box::new(Changed { already: false, version: 5, view: view(), membership: None }))
 }
 
+/// A change that makes a node a member.
+pub fn changed_with_newcomer() -> Response {
+    let membership = Membership { genesis: genesis(), roster: view().roster };
+    let membership = Some(Box::new(membership));
+    Response::Changed(Box::new(Changed { already: false, version: 5, view: view(), membership }))
+}
+
+/// A node that waits to become a member.
+pub fn newcomer() -> Identity {
+    Identity { node: NodeId(4), name: "n4".to_owned(), ..outsider() }
+}
+
 pub fn status() -> Status {
     Status {
         cluster: ClusterId(9),
@@ -253,17 +266,28 @@ pub fn node() -> NodeView {
     }
 }
 
+/// The first answer to a watch.
+pub fn watched() -> Response {
+    let place = WatchPlace { node: NodeId(1), start: 1, number: 1, whole: vec![3].into() };
+    let cursor = WatchCursor { places: vec![place] };
+    let event = WatchEvent { id: id(1), queue: queue(), state: State::Ready, number: None, result: None, reason: None };
+    Response::Watched(Watched { events: vec![event], cursor, lagged: false, silent: 0 })
+}
+
 /// A node of a cluster.
 pub fn identity(serving: bool) -> Identity {
-    let genesis = Genesis {
+    Identity { genesis: Some(Box::new(genesis())), serving, ..outsider() }
+}
+
+fn genesis() -> Genesis {
+    Genesis {
         cluster: ClusterId(7),
         name: "test".to_owned(),
         partitions: 1,
         replicas: 1,
         members: Vec::new(),
         assignment: Vec::new(),
-    };
-    Identity { genesis: Some(Box::new(genesis)), serving, ..outsider() }
+    }
 }
 
 /// A node without a cluster.
