@@ -138,4 +138,13 @@ mod tests {
             assert!(answer.json()["detail"].as_str().unwrap().contains("takes no body"));
         }
     }
+
+    #[tokio::test]
+    async fn a_method_that_a_place_does_not_take_is_the_greater_fault_than_its_body() {
+        let door = door();
+        let answer = door.call(Method::GET, "/v1/redrive", "{}").await;
+        assert_eq!((answer.status, answer.header("allow")), (StatusCode::METHOD_NOT_ALLOWED, "POST"));
+        assert!(answer.json()["detail"].as_str().unwrap().contains("does not take GET"));
+        assert_eq!(door.call(Method::DELETE, "/v1/nothing", "{}").await.status, StatusCode::NOT_FOUND);
+    }
 }

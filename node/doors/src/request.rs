@@ -46,9 +46,10 @@ pub fn router(state: &Arc<State>) -> Router {
         .merge(api::only_described(operations, document, state))
         .merge(taskstore::router())
         .merge(skuld::router())
+        // A place or a method that there is not is the greater fault, so what refuses those stays outside of this layer.
+        .layer(from_fn(no_vain_body))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(from_fn(no_vain_body))
         .layer(from_fn_with_state(Arc::clone(state), admit))
         .layer(from_fn_with_state(Arc::clone(state), cross_origin))
         .layer(from_fn_with_state(Arc::clone(state), around))
