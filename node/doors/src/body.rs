@@ -88,7 +88,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<State>> for JsonBody<T> {
     }
 }
 
-/// As [`JsonBody`]; an empty body is the default.
+/// As [`JsonBody`]; an empty body is the default, and so is `null`, which is what generated clients send for a body that was left out.
 #[derive(Debug)]
 pub struct JsonBodyIfAny<T>(pub T);
 
@@ -101,7 +101,7 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<State>> for JsonBodyIfAny<T>
         if whole.bytes.is_empty() {
             return Ok(JsonBodyIfAny(T::default()));
         }
-        parse(&whole.bytes).map(JsonBodyIfAny)
+        parse::<Option<T>>(&whole.bytes).map(|input| JsonBodyIfAny(input.unwrap_or_default()))
     }
 }
 
@@ -165,5 +165,21 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryWithHeaders<T> {
         let rest = serde_urlencoded::to_string(pairs).map_err(|error| wrong(&error))?;
         let parameters = serde_urlencoded::from_str(&rest).map_err(|error| wrong(&error))?;
         Ok(QueryWithHeaders(parameters, headers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Door, Script};
+    use axum::http::{Method, StatusCode};
+
+    #[tokio::test]
+    async fn a_body_that_may_be_left_out_may_be_null() {
+        let door = Door::new(Script::default());
+        let cancel = "/v1/tasks/000038fxj5g21b4sg6y000800g17ne5m/cancel";
+        for (body, is_read) in [("", true), ("null", true), ("{}", true), ("[]", false), ("0", false)] {
+            let answer = door.call(Method::POST, cancel, body).await;
+            assert_eq!(answer.status != StatusCode::BAD_REQUEST, is_read, "{body}: {}", answer.body);
+        }
     }
 }
