@@ -199,6 +199,8 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let Error { code, message, retry, id, after_ms, cause: _ } = error;
         let problem = Problem::new(status_of(code), name_of(code), retry, message);
+        // Readers of JSON may have no larger integer. An id of any future names longer times.
+        let after_ms = after_ms.map(|after_ms| after_ms.min(i64::MAX.unsigned_abs()));
         Problem { id: id.map(|id| id.to_string()), after_ms, ..problem }
     }
 }
@@ -256,6 +258,12 @@ mod tests {
             assert_eq!(serde_json::to_value(code).unwrap(), name_of(code));
             assert!(status_of(code).is_client_error() || status_of(code).is_server_error());
         }
+    }
+
+    #[test]
+    fn a_pause_fits_into_the_integers_that_every_reader_has() {
+        let problem = Problem::from(Error::new(ErrorCode::IdFromFuture, "x").after(u64::MAX));
+        assert_eq!(problem.after_ms, Some(i64::MAX.unsigned_abs()));
     }
 
     #[test]
