@@ -156,11 +156,24 @@ fn nullable(map: &mut Map<String, Value>) {
         let rest = std::mem::take(list);
         map.remove(name);
         map.insert("nullable".to_owned(), true.into());
-        match rest.len() {
-            0 => {}
-            1 => drop(map.insert("allOf".to_owned(), rest.into())),
-            _ => drop(map.insert(name.to_owned(), rest.into())),
+        match <[Value; 1]>::try_from(rest) {
+            Ok([only]) => alternative(map, only),
+            Err(rest) if rest.is_empty() => {}
+            Err(rest) => drop(map.insert(name.to_owned(), rest.into())),
         }
+    }
+}
+
+/// Says the only alternative to `null` in the schema around it. In a list within a list, generators do not find what it refers to.
+fn alternative(map: &mut Map<String, Value>, only: Value) {
+    let is_told_apart = |(name, _): (&String, &Value)| name == "description" || !map.contains_key(name);
+    match only {
+        Value::Object(only) if only.iter().all(is_told_apart) => {
+            for (name, value) in only {
+                map.entry(name).or_insert(value);
+            }
+        }
+        only => drop(map.insert("allOf".to_owned(), json!([only]))),
     }
 }
 
@@ -248,6 +261,14 @@ pub mod tests {
             (
                 json!({ "oneOf": [{ "type": "null" }, { "$ref": "#/a" }], "description": "x" }),
                 json!({ "allOf": [{ "$ref": "#/a" }], "nullable": true, "description": "x" }),
+            ),
+            (
+                json!({ "oneOf": [{ "$ref": "#/a", "description": "x" }, { "type": "null" }] }),
+                json!({ "allOf": [{ "$ref": "#/a" }], "nullable": true, "description": "x" }),
+            ),
+            (
+                json!({ "oneOf": [{ "type": "integer", "minimum": 1 }, { "type": "null" }], "description": "x" }),
+                json!({ "type": "integer", "minimum": 1, "nullable": true, "description": "x" }),
             ),
             (
                 json!({ "anyOf": [{ "type": "null" }, { "type": "integer" }, { "$ref": "#/a" }] }),
