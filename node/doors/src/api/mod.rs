@@ -23,6 +23,7 @@ mod watch;
 pub use described::only_described;
 pub use keys::Keys;
 
+use crate::openapi::forms;
 use crate::problem::{Problem, refusals};
 use crate::state::State;
 use axum::Router;
@@ -65,7 +66,7 @@ pub fn parts() -> (Router<Arc<State>>, &'static openapi::OpenApi) {
 fn router() -> OpenApiRouter<Arc<State>> {
     let mut about = About::openapi();
     about.components.get_or_insert_default().responses.extend(refusals());
-    OpenApiRouter::with_openapi(about)
+    let mut router = OpenApiRouter::with_openapi(about)
         .merge(tasks::router())
         .merge(reads::router())
         .merge(lists::router())
@@ -78,7 +79,9 @@ fn router() -> OpenApiRouter<Arc<State>> {
         .merge(redrive::router())
         .merge(schedules::router())
         .merge(watch::router())
-        .merge(cluster::router())
+        .merge(cluster::router());
+    forms::set(router.get_openapi_mut());
+    router
 }
 
 #[cfg(test)]
