@@ -20,6 +20,7 @@ mod caller;
 mod cross;
 pub mod gate;
 mod guard;
+mod handover;
 mod health;
 mod listen;
 pub mod metrics;

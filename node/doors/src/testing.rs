@@ -27,6 +27,8 @@ use tower::ServiceExt;
 const HOST: &str = "localhost:7500";
 /// Address of callers.
 const ADDRESS: &str = "127.0.0.1:5";
+/// Bound of waiting for what must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Time limit of calls that are to fail.
 const SOON: Duration = Duration::from_millis(300);
 
@@ -303,7 +305,7 @@ async fn told(response: axum::response::Response) -> Told {
 }
 
 /// A door whose answers are all JSON.
-pub struct JsonDoor(Door);
+pub struct JsonDoor(pub Door);
 
 /// An answer as JSON.
 #[derive(Debug)]
@@ -314,12 +316,12 @@ pub struct JsonTold {
 }
 
 impl JsonDoor {
-    pub fn open(script: impl FnMut(Request) -> Response + Send + 'static) -> JsonDoor {
+    pub fn open<R: Into<Reply>>(script: impl FnMut(Request) -> R + Send + 'static) -> JsonDoor {
         JsonDoor(Door::new(Script::new(script)))
     }
 
     /// A door whose calls fail soon, for errors that a session would try again.
-    pub fn impatient(script: impl FnMut(Request) -> Response + Send + 'static) -> JsonDoor {
+    pub fn impatient<R: Into<Reply>>(script: impl FnMut(Request) -> R + Send + 'static) -> JsonDoor {
         JsonDoor(Door::impatient(Script::new(script)))
     }
 
@@ -334,9 +336,35 @@ impl JsonDoor {
         self.ask("GET", path, "").await
     }
 
+    /// Posts a request whose caller hangs up once the node has got a request like this, which it does not answer.
+    pub async fn hang_up_at(&self, path: &str, body: &serde_json::Value, is_it: impl Fn(&Request) -> bool) {
+        let request = HttpRequest::post(path).body(Body::from(body.to_string())).unwrap();
+        tokio::select! {
+            answer = self.0.begin(request) => panic!("the node is silent: {answer:?}"),
+            () = until(|| self.0.seen().iter().any(&is_it)) => {}
+        }
+    }
+
+    /// Posts a request whose caller hangs up while the answer is on its way.
+    pub async fn hang_up(&self, path: &str, body: &serde_json::Value) {
+        let request = HttpRequest::post(path).body(Body::from(body.to_string())).unwrap();
+        let answer = self.0.begin(request).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+
     pub async fn post(&self, path: &str, body: &serde_json::Value) -> JsonTold {
         self.ask("POST", path, &body.to_string()).await
     }
+}
+
+/// Waits, within a bound, until it is so.
+pub async fn until(mut is_so: impl FnMut() -> bool) {
+    let looking = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.expect("it happens in time");
 }
 
 /// The present time in milliseconds since the Unix epoch.

@@ -7,13 +7,11 @@ use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::{Short, Waiting};
 use crate::problem::{BodyProblems, KeyedProblems, Problem};
+use crate::handover::{self, handed_over};
 use crate::state::State;
-use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use norn_client::api;
 use norn_client::client::Client;
 use norn_client::client::calling::{Caller, strange};
@@ -25,7 +23,6 @@ use norn_wire::response::Granted;
 use norn_wire::{Claim, ClaimId, Error, Request, Response as Answer, TaskId, Token};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -127,58 +124,12 @@ async fn claim(
     let shown = GrantedTasks { tasks: found.tasks.iter().map(form).collect(), unavailable: found.unavailable };
     let response = Json(&shown).into_response();
     Ok(match name {
-        None => handed_over(response, client, found.tasks.iter().map(|task| (task.id, task.token)).collect()),
+        None => {
+            let claims = found.tasks.iter().map(|task| (task.id, task.token)).collect();
+            handed_over(response, handover::Granted::new(client, claims))
+        }
         Some(_) => response,
     })
-}
-
-/// Binds granted tasks to the answer that names them: if it is dropped before the connection takes it, they go back.
-fn handed_over(response: Response, client: Waiting, claims: Vec<(TaskId, Token)>) -> Response {
-    if claims.is_empty() {
-        return response;
-    }
-    let (parts, body) = response.into_parts();
-    let body = Handover { body, client, claims };
-    Response::from_parts(parts, Body::new(body))
-}
-
-/// An answer with granted tasks.
-struct Handover {
-    body: Body,
-    client: Waiting,
-    claims: Vec<(TaskId, Token)>,
-}
-
-impl http_body::Body for Handover {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if frame.is_ready() {
-            self.claims.clear();
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Handover {
-    fn drop(&mut self) {
-        if !self.claims.is_empty() {
-            self.client.give_back(std::mem::take(&mut self.claims));
-        }
-    }
 }
 
 /// The results of renewals, each with the lease, and the time from which the leases count.
