@@ -213,6 +213,7 @@ impl IntoResponse for Problem {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
         );
         let pause_s = self.after_ms.map_or(RETRY_AFTER_S, |after_ms| after_ms.div_ceil(1_000).max(1));
+        let problem = self.clone();
         let mut response = (status, Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, MEDIA_TYPE);
@@ -223,6 +224,8 @@ impl IntoResponse for Problem {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Certificate"));
         }
         response.extensions_mut().insert(outcome);
+        // For doors with a form of their own.
+        response.extensions_mut().insert(problem);
         response
     }
 }

@@ -91,6 +91,7 @@ async fn around(Shared(state): Shared<Arc<State>>, request: Request, next: Next)
     let id = id_of(&request);
     let begin = Instant::now();
     let (method, path) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
+    let is_skuld = skuld::is_at(request.uri().path());
     let served = async {
         // Health and metrics are told under any load; connections bound them.
         let is_told_always = path.as_ref().is_some_and(|path| TOLD_ALWAYS.contains(&path.as_str()));
@@ -102,6 +103,9 @@ async fn around(Shared(state): Shared<Arc<State>>, request: Request, next: Next)
         next.run(request).await
     };
     let mut response = CURRENT.scope(id.clone(), served).await;
+    if is_skuld {
+        response = skuld::in_its_form(response);
+    }
     let outcome = response.extensions().get::<Outcome>().map(|outcome| outcome.0.clone());
     let route = path.as_ref().map(MatchedPath::as_str);
     state.meters.answered(method.as_str(), route, response.status().as_u16(), outcome.as_deref(), begin.elapsed());

@@ -1,17 +1,18 @@
 //! Skuld's interface under `/skuld`.
 //!
-//! Ids are Norn's 160 bits in url-safe base64. A claim's `cid` is its place among the claims of its task, from 0. Errors are
-//! `{"error": ...}` with the status that `/v1` gives them.
+//! Ids are Norn's 160 bits in url-safe base64. A claim's `cid` is its token; its place among the claims of its task is read as well, for as
+//! long as the task shows all of its claims. Errors are `{"error": ...}` with the status that `/v1` gives them.
 
 use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::{Short, segment};
-use crate::pages::{self, Form};
-use crate::problem::{Outcome, Problem};
+use crate::handover::{Granted, Unsettled, handed_over};
+use crate::pages::{self, Form, Selection};
+use crate::problem::{Problem, name_of};
 use crate::state::State;
+use crate::taskstore::without_effect;
 use axum::Router;
-use axum::extract::{FromRequest, FromRequestParts, Request, State as Shared};
-use axum::http::header;
+use axum::extract::{FromRequestParts, State as Shared};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -20,12 +21,14 @@ use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::GeneralPurposeConfig;
 use base64::engine::{DecodePaddingMode, GeneralPurpose};
 use norn_client::api::Encoding;
-use norn_client::client::{ClaimOptions, Client, CompleteOptions, ListOptions};
+use norn_client::client::calling::strange;
+use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_wire::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
+use norn_wire::limits::{CLAIMS_SHOWN_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
 use norn_wire::response::{Acked, ClaimView, State as TaskState, TaskView};
-use norn_wire::{Acks, Error, ErrorCode, QueueName, TaskId};
-use serde::{Deserialize, Serialize};
+use norn_wire::{Acks, Error, ErrorCode, QueueName, TaskId, Token};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,53 +63,25 @@ pub fn router() -> Router<Arc<State>> {
         .route("/skuld/queue/count", get(count_queue))
 }
 
-/// A problem in Skuld's form.
-#[derive(Debug)]
-struct Failure(Problem);
-
-impl<T: Into<Problem>> From<T> for Failure {
-    fn from(problem: T) -> Failure {
-        Failure(problem.into())
-    }
+/// Whether a path is the interface's.
+pub fn is_at(path: &str) -> bool {
+    path.strip_prefix("/skuld").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Told<'a> {
-            error: &'a str,
-        }
-        let Failure(problem) = self;
-        let mut response = (problem.status(), Json(&Told { error: &problem.detail })).into_response();
-        response.extensions_mut().insert(Outcome(problem.code.clone()));
-        if let Some(pause) = problem.into_response().headers().get(header::RETRY_AFTER) {
-            response.headers_mut().insert(header::RETRY_AFTER, pause.clone());
-        }
-        response
+/// A problem in Skuld's form: a text, and beside it the id to repeat a write under whose outcome is not known. Other answers stay.
+pub fn in_its_form(mut response: Response) -> Response {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        error: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
     }
-}
-
-/// A part of a request that fails in Skuld's form.
-struct In<T>(T);
-
-impl<T: FromRequestParts<Arc<State>, Rejection = Problem>> FromRequestParts<Arc<State>> for In<T> {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Self, Failure> {
-        Ok(In(T::from_request_parts(parts, state).await?))
-    }
-}
-
-/// A body that fails in Skuld's form.
-struct InBody<T>(T);
-
-impl<T: for<'de> Deserialize<'de>> FromRequest<Arc<State>> for InBody<T> {
-    type Rejection = Failure;
-
-    async fn from_request(request: Request, state: &Arc<State>) -> Result<Self, Failure> {
-        let JsonBody(body) = JsonBody::from_request(request, state).await?;
-        Ok(InBody(body))
-    }
+    let Some(problem) = response.extensions_mut().remove::<Problem>() else { return response };
+    let is_unknown = problem.code == name_of(ErrorCode::Unknown);
+    let id = problem.id.as_deref().filter(|_| is_unknown).and_then(|id| id.parse().ok()).map(text_of);
+    let (told, body) = Json(&Told { error: &problem.detail, id }).into_response().into_parts();
+    response.headers_mut().extend(told.headers);
+    response.map(|_| body)
 }
 
 /// A task's id as Skuld writes it.
@@ -152,6 +127,7 @@ struct Task {
 /// A claim of a task, with times in milliseconds since the Unix epoch.
 #[derive(Debug, Serialize)]
 struct Claim {
+    cid: String,
     start: u64,
     end: Option<u64>,
     completed: Option<u64>,
@@ -160,8 +136,12 @@ struct Claim {
 impl From<&TaskView> for Task {
     fn from(view: &TaskView) -> Task {
         let (data, encoding) = Encoding::encode(&view.spec.payload);
-        let claim =
-            |claim: &ClaimView| Claim { start: claim.start_ms, end: claim.end_ms, completed: claim.completed_ms };
+        let claim = |claim: &ClaimView| Claim {
+            cid: claim.token.to_string(),
+            start: claim.start_ms,
+            end: claim.end_ms,
+            completed: claim.completed_ms,
+        };
         Task {
             id: text_of(view.id),
             queue: view.spec.queue.to_string(),
@@ -197,45 +177,44 @@ fn acks_of(w: u32, replicas: u32) -> Option<Acks> {
     }
 }
 
-async fn acks(memory: &Memory, client: &Client, w: Option<u32>) -> Result<Acks, Failure> {
+async fn acks(memory: &Memory, client: &Client, w: Option<u32>) -> Result<Acks, Problem> {
     match w {
         None => Ok(Acks::Quorum),
         Some(1) => Ok(Acks::One),
         Some(w) => {
             let replicas = replicas(memory, client).await?;
-            acks_of(w, replicas).ok_or_else(|| {
-                Problem::invalid(format!("w is {w}, and it is from 1 to {replicas}, the replicas")).into()
-            })
+            acks_of(w, replicas)
+                .ok_or_else(|| Problem::invalid(format!("w is {w}, and it is from 1 to {replicas}, the replicas")))
         }
     }
 }
 
 /// Tells on how many disks a write is; fails if they are fewer than asked for.
-fn written(acked: &Acked, w: Option<u32>) -> Result<u32, Failure> {
+fn written(acked: &Acked, w: Option<u32>) -> Result<u32, Problem> {
     match w {
         Some(w) if acked.acks < w => {
             let text = format!(
-                "the write is on {} of {} disks, and {w} were asked for; repeat it",
+                "the write is on {} of {} disks, and {w} were asked for; repeat it under its id",
                 acked.acks, acked.replicas
             );
-            Err(Error::new(ErrorCode::Unknown, text).into())
+            Err(Error::new(ErrorCode::Unknown, text).about(acked.id).into())
         }
         _ => Ok(acked.acks),
     }
 }
 
 /// Checks how many replicas a read is to ask, and returns how many it asks.
-async fn reading(memory: &Memory, client: &Client, r: Option<u32>) -> Result<u32, Failure> {
+async fn reading(memory: &Memory, client: &Client, r: Option<u32>) -> Result<u32, Problem> {
     let majority = replicas(memory, client).await? / 2 + 1;
     match r {
         Some(r) if r == 0 || r > majority => {
-            Err(Problem::invalid(format!("r is {r}; a read asks a majority, so it is from 1 to {majority}")).into())
+            Err(Problem::invalid(format!("r is {r}; a read asks a majority, so it is from 1 to {majority}")))
         }
         _ => Ok(majority),
     }
 }
 
-async fn lend_id(In(_client): In<Short>) -> Result<Response, Failure> {
+async fn lend_id(_client: Short) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Lent {
         id: String,
@@ -265,26 +244,39 @@ struct NewTask {
     priority: i32,
 }
 
+/// Names the task of a failed write, for a repeat.
+fn named(error: Error, id: TaskId) -> Error {
+    match error.code {
+        ErrorCode::Unknown => {
+            Error { message: format!("{}; repeat it under its id", error.message), ..error }.about(id)
+        }
+        _ => error,
+    }
+}
+
 fn queue_of(name: Option<&str>) -> Result<QueueName, Problem> {
     QueueName::new(name.unwrap_or(QUEUE)).map_err(|error| Problem::invalid(error.0))
 }
 
 async fn enqueue(
     Shared(state): Shared<Arc<State>>,
-    In(client): In<Short>,
-    InBody(Enqueue { task, w }): InBody<Enqueue>,
-) -> Result<Response, Failure> {
+    client: Short,
+    JsonBody(Enqueue { task, w }): JsonBody<Enqueue>,
+) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Stored {
         id: String,
         n: u32,
     }
-    let mut draft = Draft::new(queue_of(task.queue.as_deref())?, task.data).priority(task.priority);
-    if let Some(id) = task.id {
-        draft = draft.id(id.parse::<SkuldId>().map_err(Problem::invalid)?.0);
-    }
+    let draft = Draft::new(queue_of(task.queue.as_deref())?, task.data).priority(task.priority);
+    let given = task.id.map(|id| id.parse::<SkuldId>()).transpose().map_err(Problem::invalid)?;
     let acks = acks(&state.skuld, &client, w).await?;
-    let acked = client.enqueue_with(draft, acks).await?;
+    // Drawn before the write, so that whatever becomes of that, its caller learns under which id to repeat it.
+    let id = match given {
+        Some(SkuldId(id)) => id,
+        None => client.lend_ids(1).await.map_err(without_effect)?.pop().ok_or_else(|| strange("lend"))?,
+    };
+    let acked = client.enqueue_with(draft.id(id), acks).await.map_err(|error| named(error, id))?;
     Ok(Json(&Stored { id: text_of(acked.id), n: written(&acked, w)? }).into_response())
 }
 
@@ -302,10 +294,10 @@ struct Taken {
     task: Option<Task>,
 }
 
-async fn claim(In(client): In<Short>, InBody(Take { dt, queue }): InBody<Take>) -> Result<Response, Failure> {
+async fn claim(client: Short, JsonBody(Take { dt, queue }): JsonBody<Take>) -> Result<Response, Problem> {
     if !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&dt) {
         let text = format!("dt is {dt}; it is in milliseconds, from {LEASE_MS_MIN} to {LEASE_MS_MAX}");
-        return Err(Problem::invalid(text).into());
+        return Err(Problem::invalid(text));
     }
     let options = ClaimOptions::new([queue_of(queue.as_deref())?]).lease(Duration::from_millis(dt)).worker("skuld");
     let claims = client.claim(options).await?;
@@ -316,19 +308,68 @@ async fn claim(In(client): In<Short>, InBody(Take { dt, queue }): InBody<Take>) 
         }
         return Ok(Json(&Taken::default()).into_response());
     };
-    // The grant does not tell the claims before it, and a claim's place among them is its `cid`.
+    // The grant does not tell the claims before it.
     let (id, token) = (claimed.granted.id, claimed.granted.token);
-    let seen = client.get(id).await.and_then(|view| match view.claims.last() {
+    let mut granted = Granted::new(client, vec![(id, token)]);
+    let seen = granted.get(id).await.and_then(|view| match view.claims.last() {
         Some(last) if last.token == token => Ok(view),
         _ => Err(Error::unavailable("the claim is not to be seen yet; try again")),
     });
     match seen {
-        Ok(view) => Ok(Json(&Taken { task: Some(Task::from(&view)) }).into_response()),
+        Ok(view) => Ok(handed_over(Json(&Taken { task: Some(Task::from(&view)) }).into_response(), granted)),
         Err(error) => {
-            if let Err(error) = client.release(id, token).await {
+            granted.settle();
+            if let Err(error) = granted.release(id, token).await {
                 tracing::debug!(%id, %error, "a claim that was not answered stays until its lease ends");
             }
-            Err(error.into())
+            Err(without_effect(error).into())
+        }
+    }
+}
+
+/// Which claim of a task is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClaimRef {
+    /// By its name, whatever claims were before it.
+    Token(Token),
+    /// By its place among the claims of its task, from 0.
+    Place(usize),
+}
+
+impl<'de> Deserialize<'de> for ClaimRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a cid is as it stands in the claim, or is the place of the claim, from 0")]
+        enum Given {
+            Place(usize),
+            Token(String),
+        }
+        match Given::deserialize(deserializer)? {
+            Given::Place(place) => Ok(ClaimRef::Place(place)),
+            Given::Token(text) => text.parse().map(ClaimRef::Token).map_err(D::Error::custom),
+        }
+    }
+}
+
+impl ClaimRef {
+    /// The claim's token. A task that has had more claims than it shows does not know the places of those that it shows, and has
+    /// perhaps had one that it does not show.
+    fn token(self, view: &TaskView) -> Result<Token, Error> {
+        let shown = view.claims.len();
+        let shows_all = shown < CLAIMS_SHOWN_MAX;
+        match self {
+            ClaimRef::Token(token) if !shows_all || view.claims.iter().any(|claim| claim.token == token) => Ok(token),
+            ClaimRef::Token(token) => Err(Error::new(ErrorCode::NotFound, format!("the task has no claim {token}"))),
+            ClaimRef::Place(_) if !shows_all => {
+                let text = format!(
+                    "a task shows its latest {CLAIMS_SHOWN_MAX} claims, so that their places have changed; give the cid that stands in the claim"
+                );
+                Err(Error::new(ErrorCode::Conflict, text))
+            }
+            ClaimRef::Place(place) => view.claims.get(place).map(|claim| claim.token).ok_or_else(|| {
+                let text = format!("the task has no claim {place}: it has {shown}, and they count from 0");
+                Error::new(ErrorCode::NotFound, text)
+            }),
         }
     }
 }
@@ -336,7 +377,7 @@ async fn claim(In(client): In<Short>, InBody(Take { dt, queue }): InBody<Take>) 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Finish {
-    cid: usize,
+    cid: ClaimRef,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -348,22 +389,19 @@ struct WriteConcern {
 
 async fn complete(
     Shared(state): Shared<Arc<State>>,
-    In(SkuldId(id)): In<SkuldId>,
-    In(Query(WriteConcern { w })): In<Query<WriteConcern>>,
-    In(client): In<Short>,
-    InBody(Finish { cid }): InBody<Finish>,
-) -> Result<Response, Failure> {
+    SkuldId(id): SkuldId,
+    Query(WriteConcern { w }): Query<WriteConcern>,
+    client: Short,
+    JsonBody(Finish { cid }): JsonBody<Finish>,
+) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Written {
         w: u32,
     }
     let acks = acks(&state.skuld, &client, w).await?;
     let view = task_view(&client, id).await?;
-    let Some(claim) = view.claims.get(cid) else {
-        let text = format!("the task has no claim {cid}: it has {}, and they count from 0", view.claims.len());
-        return Err(Error::new(ErrorCode::NotFound, text).into());
-    };
-    let acked = client.complete(CompleteOptions::new(id, claim.token).acks(acks)).await?;
+    let token = cid.token(&view)?;
+    let acked = client.complete(CompleteOptions::new(id, token).acks(acks)).await.map_err(|error| error.about(id))?;
     Ok(Json(&Written { w: written(&acked, w)? }).into_response())
 }
 
@@ -385,24 +423,24 @@ struct ReadConcern {
 
 async fn read(
     Shared(state): Shared<Arc<State>>,
-    In(SkuldId(id)): In<SkuldId>,
-    In(Query(query)): In<Query<ReadConcern>>,
-    In(client): In<Short>,
-) -> Result<Response, Failure> {
+    SkuldId(id): SkuldId,
+    Query(query): Query<ReadConcern>,
+    client: Short,
+) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Found {
         task: Task,
         n: u32,
     }
     if query.queue.is_some() {
-        return Err(Problem::invalid("a task is read by its id alone; leave the queue out").into());
+        return Err(Problem::invalid("a task is read by its id alone; leave the queue out"));
     }
     let n = reading(&state.skuld, &client, query.r).await?;
     let view = task_view(&client, id).await?;
     Ok(Json(&Found { task: Task::from(&view), n }).into_response())
 }
 
-async fn count(In(client): In<Short>) -> Result<Response, Failure> {
+async fn count(client: Short) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Counted {
         count: u64,
@@ -420,9 +458,9 @@ async fn count(In(client): In<Short>) -> Result<Response, Failure> {
 
 async fn count_queue(
     Shared(state): Shared<Arc<State>>,
-    In(Query(query)): In<Query<ReadConcern>>,
-    In(client): In<Short>,
-) -> Result<Response, Failure> {
+    Query(query): Query<ReadConcern>,
+    client: Short,
+) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Counted {
         count: u64,
@@ -433,10 +471,9 @@ async fn count_queue(
     Ok(Json(&Counted { count }).into_response())
 }
 
-async fn list(In(client): In<Short>) -> Result<Response, Failure> {
-    let show = |view: &TaskView| Some(Task::from(view));
-    let form = Form { begin: "{\"tasks\":[", end: "]}", limit: u64::MAX, show };
-    Ok(pages::answer(client, ListOptions::new(), form).await?)
+async fn list(client: Short) -> Result<Response, Problem> {
+    let form = Form { begin: "{\"tasks\":[", end: "]}", limit: u64::MAX };
+    pages::tasks(client, Selection::default(), form, |view| Some(Task::from(view))).await
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! A small node for tests of the service: a store of tasks that takes the requests that the service makes.
 
 use crate::testing::samples::new_task;
+use norn_wire::limits::CLAIMS_SHOWN_MAX;
 use norn_wire::membership::{Changed, ClusterChange, ClusterView, QueuePolicy, QueueSetting, Roster, Settings};
 use norn_wire::request::{Claim, Spec};
 use norn_wire::response::{ClaimView, Granted, Page, QueueCounts, Response, State, TaskView};
 use norn_wire::transaction::{Expected, Refusal, Transaction};
-use norn_wire::{Acked, ClusterId, Error, Guarantee, NodeId, QueueName, Request, TaskId, Token};
+use norn_wire::{Acked, ClusterId, Error, ErrorCode, Guarantee, NodeId, QueueName, Request, TaskId, Token};
 use std::collections::BTreeMap;
 
 /// A node with tasks in memory.
@@ -38,26 +39,33 @@ impl Fake {
         match request {
             Request::Get { id, .. } => match self.tasks.get(&id) {
                 Some(task) => Response::Task(Box::new(task.clone())),
-                None => Response::Error(Error::new(norn_wire::ErrorCode::NotFound, "there is no such task")),
+                None => Response::Error(Error::new(ErrorCode::NotFound, "there is no such task")),
             },
             Request::Queues => Response::Queues(self.queues()),
             Request::Cluster => Response::Cluster(Box::new(self.cluster())),
             Request::Change { change, .. } => self.change(*change),
+            // A page ends after as many tasks of the queue as are asked for, in whatever state, as a node's does.
             Request::List { queue, state, after, limit, .. } => {
-                let wanted = |task: &&TaskView| {
+                let limit = limit as usize;
+                let is_seen = |task: &&TaskView| {
                     queue.as_ref().is_none_or(|queue| *queue == task.spec.queue)
-                        && state.is_none_or(|state| state == task.state)
                         && after.is_none_or(|after| task.id > after)
                 };
-                let tasks: Vec<TaskView> = self.tasks.values().filter(wanted).take(limit as usize).cloned().collect();
-                let next = tasks.last().map(|task| task.id).filter(|_| tasks.len() == limit as usize);
-                Response::Page(Page { tasks, next })
+                let seen: Vec<&TaskView> = self.tasks.values().filter(is_seen).take(limit).collect();
+                let next = seen.last().map(|task| task.id).filter(|_| seen.len() == limit);
+                let is_wanted = |task: &&&TaskView| state.is_none_or(|state| state == task.state);
+                Response::Page(Page { tasks: seen.iter().filter(is_wanted).copied().cloned().collect(), next })
             }
             Request::Claim(claim) => self.claim(&claim),
             Request::Release { id, .. } => {
                 self.releases += 1;
-                self.tasks.entry(id).and_modify(|task| task.state = State::Ready);
-                Response::Done
+                match self.tasks.get_mut(&id).filter(|task| task.state == State::Claimed) {
+                    Some(task) => {
+                        task.state = State::Ready;
+                        Response::Done
+                    }
+                    None => Response::Error(Error::new(ErrorCode::Ended, "the task has ended")),
+                }
             }
             Request::Transact(transaction) => Response::Transacted(self.transact(&transaction)),
             Request::Enqueue { tasks, .. } => {
@@ -71,8 +79,9 @@ impl Fake {
                 let ended = items.iter().map(|item| {
                     let task = self.tasks.get_mut(&item.id).expect("a task");
                     task.state = State::Done;
+                    // A claim that is no longer shown may be completed, too.
                     let claim = task.claims.iter_mut().find(|claim| claim.token == item.token);
-                    claim.expect("a claim").completed_ms = Some(item.at_ms);
+                    claim.into_iter().for_each(|claim| claim.completed_ms = Some(item.at_ms));
                     Ok(acked(item.id))
                 });
                 Response::Acked(ended.collect())
@@ -123,6 +132,7 @@ impl Fake {
             QueueSetting::Retention(retention_ms) => policy.retention_ms = retention_ms,
             other => panic!("{other:?}"),
         }
+        self.policies.retain(|_, policy| *policy != QueuePolicy::default());
         let view = Box::new(self.cluster());
         Response::Changed(Box::new(Changed { already: false, version: 1, view, membership: None }))
     }
@@ -145,6 +155,8 @@ impl Fake {
                 end: None,
                 session: None,
             });
+            let surplus = task.claims.len().saturating_sub(CLAIMS_SHOWN_MAX);
+            task.claims.drain(..surplus);
             Granted {
                 id: task.id,
                 token,

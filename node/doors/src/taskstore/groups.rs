@@ -1,59 +1,144 @@
 //! Settings of the queues of groups.
+//!
+//! A cluster has settings for a bounded number of queues, and groups come and go. So a store leaves half of them to operators, takes
+//! those of groups that are gone back when it has no more, and otherwise uses a group without.
 
 use crate::problem::Problem;
 use norn_client::client::Client;
 use norn_client::client::calling::has_ended;
-use norn_wire::membership::{ClusterChange, Order, QueueSetting};
+use norn_wire::membership::{ClusterChange, ClusterView, Order, QueuePolicy, QueueSetting};
 use norn_wire::response::{QueueCounts, State};
 use norn_wire::{ErrorCode, QueueName};
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How long deleted and replaced tasks are kept.
-const RETENTION_MS: u64 = 60_000;
+pub const RETENTION_MS: u64 = 60_000;
+/// Queues with settings in a cluster, up to which stores set further ones: half of what a cluster can have.
+pub const SETTINGS_MAX: usize = 500;
+/// Settings that are taken back at once.
+const TAKEN_BACK_MAX: usize = 32;
 /// Queues that are remembered as prepared.
 const REMEMBERED_MAX: usize = 10_000;
+/// How long one is remembered. Then it is looked at again, as another node may have taken its settings back.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// What names of queues of all stores begin with.
+const STORES: &str = "taskstore.";
 
 /// Whether a queue has a task that has not ended.
 pub fn has_open_tasks(queue: &QueueCounts) -> bool {
     State::ALL.iter().zip(queue.counts).any(|(state, count)| count > 0 && !has_ended(*state))
 }
 
+/// What a group needs: tasks in any order, and replaced ones forgotten soon.
+fn needed() -> QueuePolicy {
+    QueuePolicy { order: Order::Random, retention_ms: Some(RETENTION_MS), ..QueuePolicy::default() }
+}
+
+/// How far the settings of a queue are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// This node has begun to set them.
+    Begun,
+    /// There is no more to set, for all that was known then.
+    Done(Instant),
+}
+
 /// Queues that have their settings.
 #[derive(Debug, Default)]
-pub struct Prepared(Mutex<BTreeSet<QueueName>>);
+pub struct Prepared(Mutex<BTreeMap<QueueName, Stage>>);
 
 impl Prepared {
-    /// Before the first task of a group: has its queue give tasks in any order and keep ended ones for a minute, unless an operator has
-    /// set how long they are kept. A cluster with settings for as many queues as it can have is used without.
-    pub async fn prepare(&self, client: &Client, queue: &QueueName) -> Result<(), Problem> {
-        if self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(queue) {
+    fn stages(&self) -> MutexGuard<'_, BTreeMap<QueueName, Stage>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, queue: &QueueName, stage: Stage) {
+        let mut stages = self.stages();
+        if stages.len() >= REMEMBERED_MAX && !stages.contains_key(queue) {
+            stages.clear();
+        }
+        stages.insert(queue.clone(), stage);
+    }
+
+    /// Before the first tasks of groups: sets what their queues need, of those for which nothing is set.
+    pub async fn prepare(&self, client: &Client, queues: BTreeSet<QueueName>) -> Result<(), Problem> {
+        let is_done =
+            |stage: Option<&Stage>| matches!(stage, Some(Stage::Done(since)) if since.elapsed() < REMEMBERED_FOR);
+        let unknown: Vec<QueueName> = {
+            let stages = self.stages();
+            queues.into_iter().filter(|queue| !is_done(stages.get(queue))).collect()
+        };
+        if unknown.is_empty() {
             return Ok(());
         }
-        let view = client.cluster().await?;
-        let is_set = view.roster.policies.get(queue).is_some_and(|policy| policy.retention_ms.is_some());
-        // The retention comes last, as it tells that both are set.
-        for setting in [QueueSetting::Order(Order::Random), QueueSetting::Retention(Some(RETENTION_MS))] {
-            if is_set {
-                break;
-            }
-            let change = ClusterChange::Queue { queue: queue.clone(), setting };
-            match client.change(change).await {
-                Ok(_) => {}
-                Err(error) if error.passes() || error.code == ErrorCode::Unknown => {
-                    return Err(super::without_effect(error).into());
+        let view = client.cluster().await.map_err(super::without_effect)?;
+        let mut settings = view.roster.policies.len();
+        for queue in unknown {
+            let has_begun = self.stages().get(&queue) == Some(&Stage::Begun);
+            if !has_begun && !view.roster.policies.contains_key(&queue) {
+                if settings >= SETTINGS_MAX {
+                    settings -= self.take_back(client, &view).await?.min(settings);
                 }
-                Err(error) => {
-                    tracing::warn!(%queue, %error, "a group of taskstore is used without settings of its own");
-                    break;
+                if settings >= SETTINGS_MAX {
+                    tracing::debug!(%queue, "a group of taskstore is used without settings of its own");
+                    self.note(&queue, Stage::Done(Instant::now()));
+                    continue;
                 }
+                settings += 1;
+                self.note(&queue, Stage::Begun);
+                self.set(client, &queue).await?;
+            } else if has_begun {
+                self.set(client, &queue).await?;
             }
+            self.note(&queue, Stage::Done(Instant::now()));
         }
-        let mut prepared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if prepared.len() >= REMEMBERED_MAX {
-            prepared.clear();
-        }
-        prepared.insert(queue.clone());
         Ok(())
     }
+
+    async fn set(&self, client: &Client, queue: &QueueName) -> Result<(), Problem> {
+        let QueuePolicy { order, retention_ms, .. } = needed();
+        change(client, queue, [QueueSetting::Retention(retention_ms), QueueSetting::Order(order)]).await?;
+        Ok(())
+    }
+
+    /// Takes settings of groups without tasks back. Returns of how many.
+    async fn take_back(&self, client: &Client, view: &ClusterView) -> Result<usize, Problem> {
+        let queues = client.queues().await.map_err(super::without_effect)?;
+        let has_tasks: BTreeSet<&QueueName> = queues.iter().map(|counts| &counts.queue).collect();
+        let is_idle = |queue: &QueueName, policy: &QueuePolicy| {
+            queue.as_str().starts_with(STORES) && *policy == needed() && !has_tasks.contains(queue)
+        };
+        let policies = view.roster.policies.iter();
+        let known = policies.filter(|(queue, policy)| is_idle(queue, policy)).map(|(queue, _)| queue);
+        // What this node has prepared just now may be about to get its first task.
+        let idle: Vec<&QueueName> = {
+            let stages = self.stages();
+            known.filter(|queue| !stages.contains_key(*queue)).take(TAKEN_BACK_MAX).collect()
+        };
+        let mut taken = 0;
+        for queue in idle {
+            let none = [QueueSetting::Order(Order::default()), QueueSetting::Retention(None)];
+            taken += usize::from(change(client, queue, none).await?);
+        }
+        Ok(taken)
+    }
+}
+
+/// Makes settings of a queue. Returns whether they were made; a group works without them.
+async fn change(client: &Client, queue: &QueueName, settings: [QueueSetting; 2]) -> Result<bool, Problem> {
+    for setting in settings {
+        match client.change(ClusterChange::Queue { queue: queue.clone(), setting }).await {
+            Ok(_) => {}
+            Err(error) if error.passes() || error.code == ErrorCode::Unknown => {
+                return Err(super::without_effect(error).into());
+            }
+            Err(error) => {
+                tracing::warn!(%queue, %error, "a group of taskstore is used without settings of its own");
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }

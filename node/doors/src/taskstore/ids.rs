@@ -35,23 +35,34 @@ pub fn number(id: TaskId) -> Option<u64> {
     (is_exact && slot <= NUMBER_MAX >> COUNT_BITS).then_some(slot << COUNT_BITS | count)
 }
 
-/// Draws numbers. Each is larger than all that were drawn before.
+/// How far the number of a task may be ahead of the clock. Nodes refuse ids that are further ahead of theirs.
+const AHEAD_MS_MAX: u64 = 60_000;
+
+/// Draws numbers. Each is larger than all that were drawn before, unless these are too far ahead of the clock.
 #[derive(Debug, Default)]
 pub struct Numbers {
     last: Mutex<u64>,
 }
 
+/// The first number of the slot of a time. `None`: the time is beyond what numbers can tell.
+fn slot_begin(time_ms: u64) -> Option<u64> {
+    (time_ms.saturating_sub(ORIGIN_MS) / SLOT_MS).checked_mul(1 << COUNT_BITS)
+}
+
 impl Numbers {
-    /// Draws this many numbers in increasing order, all of them above `above`. `None`: the clock is beyond what numbers can tell.
+    /// Draws this many numbers in increasing order, all of them above those named. `None`: the clock is beyond what numbers can tell.
     ///
     /// The first of a slot is at random within its lower half, so that two nodes rarely draw the same. A slot that is full goes on in the
     /// next one.
-    pub fn draw(&self, count: usize, now_ms: u64, above: u64) -> Option<Vec<u64>> {
-        let begin = now_ms.saturating_sub(ORIGIN_MS) / SLOT_MS;
-        let begin = begin.checked_mul(1 << COUNT_BITS)?;
+    ///
+    /// A number that is too far ahead of the clock was drawn while a clock was wrong, or is named and was drawn by no node. Above it no
+    /// number would be accepted before its time has come, so it bounds nothing: numbers begin at the clock again.
+    pub fn draw(&self, count: usize, now_ms: u64, named: impl IntoIterator<Item = u64>) -> Option<Vec<u64>> {
+        let begin = slot_begin(now_ms)?;
+        let end_max = slot_begin(now_ms.saturating_add(AHEAD_MS_MAX))?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = if *last >= begin { *last + 1 } else { begin + rand::random::<u64>() % (1 << (COUNT_BITS - 1)) };
-        let first = fresh.max(above.saturating_add(1));
+        let floor = named.into_iter().chain([*last]).filter(|number| *number < end_max).max().unwrap_or(0);
+        let first = if floor >= begin { floor + 1 } else { begin + rand::random::<u64>() % (1 << (COUNT_BITS - 1)) };
         let end = first.checked_add(u64::try_from(count).ok()?).filter(|end| *end <= NUMBER_MAX + 1)?;
         if end > first {
             *last = end - 1;
@@ -93,8 +104,10 @@ mod tests {
         #[test]
         fn drawing_never_panics(count in 0usize..1_000, now_ms: u64, above: u64) {
             let numbers = Numbers::default();
-            let drawn = numbers.draw(count, now_ms, above);
-            prop_assert!(drawn.is_none_or(|drawn| drawn.iter().all(|number| *number > above && *number <= NUMBER_MAX)));
+            let drawn = numbers.draw(count, now_ms, [above]);
+            let is_near = slot_begin(now_ms.saturating_add(AHEAD_MS_MAX)).is_some_and(|end| above < end);
+            let is_right = |number: &u64| *number <= NUMBER_MAX && (*number > above || !is_near);
+            prop_assert!(drawn.is_none_or(|drawn| drawn.iter().all(is_right)));
         }
     }
 
@@ -110,25 +123,54 @@ mod tests {
         assert_eq!(task_id(NUMBER_MAX + 1, 5), None);
     }
 
+    fn at(time_ms: u64) -> u64 {
+        slot_begin(time_ms).unwrap()
+    }
+
     // T8
     #[test]
     fn each_number_is_above_all_drawn_and_named_before_whatever_the_clock_does() {
         let numbers = Numbers::default();
         let mut last = 0;
-        for (now_ms, above) in
-            [(NOW_MS, 0), (NOW_MS, 0), (NOW_MS - 5_000, 0), (0, 0), (NOW_MS + 40, 0), (NOW_MS, 1 << 52)]
-        {
-            let drawn = numbers.draw(3, now_ms, above).unwrap();
+        for (now_ms, named) in [
+            (NOW_MS, 0),
+            (NOW_MS, 0),
+            (NOW_MS - 5_000, 0),
+            (NOW_MS + 40, 0),
+            (NOW_MS, at(NOW_MS + 30_000)),
+            (NOW_MS - 29_000, 0),
+            (NOW_MS + 30_010, at(NOW_MS)),
+        ] {
+            let drawn = numbers.draw(3, now_ms, [1, named, 2]).unwrap();
             assert!(drawn.is_sorted() && drawn.len() == 3);
-            assert!(drawn[0] > last.max(above), "{drawn:?} after {last}");
+            assert!(drawn[0] > last.max(named), "{drawn:?} after {last}");
             last = drawn[2];
         }
+    }
+
+    // T8, where a clock was wrong
+    #[test]
+    fn numbers_come_back_to_a_clock_that_was_far_ahead() {
+        const YEAR_MS: u64 = 365 * 86_400_000;
+        let numbers = Numbers::default();
+        let before = numbers.draw(1, NOW_MS, []).unwrap()[0];
+        let ahead = numbers.draw(1, NOW_MS + YEAR_MS, []).unwrap()[0];
+        assert!(ahead > at(NOW_MS + YEAR_MS));
+        let mut last = before;
+        // A task of the time of the fault is still there, and can be replaced.
+        for named in [0, ahead, NUMBER_MAX] {
+            let drawn = numbers.draw(2, NOW_MS + 20, [named]).unwrap();
+            assert!(drawn[0] > last && drawn[1] < at(NOW_MS + 40), "{drawn:?} after {last}");
+            last = drawn[1];
+        }
+        let time_ms = task_id(last, 5).unwrap().time_ms();
+        assert!(time_ms < NOW_MS + AHEAD_MS_MAX, "nodes take it");
     }
 
     #[test]
     fn a_slot_that_is_full_goes_on_in_the_next() {
         let numbers = Numbers::default();
-        let drawn = numbers.draw(1 << (COUNT_BITS + 1), NOW_MS, 0).unwrap();
+        let drawn = numbers.draw(1 << (COUNT_BITS + 1), NOW_MS, []).unwrap();
         let tags: Vec<TaskId> = drawn.iter().filter_map(|number| task_id(*number, 1)).collect();
         assert!(tags.is_sorted() && tags.len() == drawn.len());
         assert!(tags.last().unwrap().time_ms() > tags.first().unwrap().time_ms());

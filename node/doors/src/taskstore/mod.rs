@@ -6,6 +6,7 @@
 //! A task never changes: an update and a claim end it and add another one with a new id, in one transaction of the store's partition.
 //! An owned task is one that becomes available in the future, so a lease of the cluster is only taken to choose a task for a claim.
 
+mod claims;
 #[cfg(test)]
 pub(crate) mod fake;
 mod groups;
@@ -20,7 +21,8 @@ mod updates;
 use crate::answer::Json;
 use crate::body::{JsonBody, Query};
 use crate::caller::Short;
-use crate::pages::{self, Form};
+use crate::handover::handed_over;
+use crate::pages::{self, Form, Selection};
 use crate::problem::Problem;
 use crate::state::State;
 use axum::Router;
@@ -30,32 +32,40 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use ids::{Numbers, number, task_id};
+use ids::{Numbers, task_id};
 use messages::{Answer, Claim, GroupQuery, Refusal, Task, Update, parse_number};
 use names::{DEFAULT, Store};
-use norn_client::client::{ClaimOptions, Client, ListOptions, TransactError};
-use norn_wire::response::{Granted, TaskView};
+use norn_client::client::{Client, TransactError};
+use norn_wire::limits::TRANSACTION_TASKS_MAX;
 use norn_wire::{Error, ErrorCode, Retry};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 pub(crate) use timespec::now_ms;
+use tokio::sync::Semaphore;
 use updates::Known;
 
-/// Most ids of one request.
+/// Most ids of one read.
 const IDS_MAX: usize = 1_000;
-/// Reads of one request under way at once.
+/// Most tasks that a claim depends on: it changes two in the same transaction.
+const DEPENDS_MAX: usize = TRANSACTION_TASKS_MAX - 2;
+/// Reads of one request under way at once, with as many tasks in memory.
 const READS_AT_ONCE: usize = 16;
 /// Attempts to draw numbers that no other node has drawn, and to claim a task that no other client changes meanwhile.
 const ATTEMPTS_MAX: usize = 8;
-/// Lease during which a claim replaces the chosen task. If the node dies between, the task is free after it.
-const CHOOSING_LEASE: Duration = Duration::from_secs(5);
 
 /// What the service keeps between requests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Memory {
     numbers: Numbers,
     groups: groups::Prepared,
+    undoing: Arc<Semaphore>,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        let undoing = Arc::new(Semaphore::new(claims::UNDOING_MAX));
+        Memory { numbers: Numbers::default(), groups: groups::Prepared::default(), undoing }
+    }
 }
 
 /// The routes.
@@ -110,8 +120,7 @@ async fn group_names(store: Store, client: Short) -> Result<Response, Problem> {
 }
 
 async fn task(store: Store, At(text): At, client: Short) -> Result<Response, Problem> {
-    let number = parse_number(&text).map_err(Problem::invalid)?;
-    let found = read(&client, &store, [number]).await?.remove(&number);
+    let found = read_one(&client, &store, parse_number(&text).map_err(Problem::invalid)?).await?;
     let status = if found.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
     Ok((status, Json(&found)).into_response())
 }
@@ -121,9 +130,12 @@ async fn tasks(store: Store, At(text): At, client: Short) -> Result<Response, Pr
     if numbers.len() > IDS_MAX {
         return Err(Problem::invalid(format!("{} ids; at most {IDS_MAX} are allowed", numbers.len())));
     }
-    let found = read(&client, &store, numbers.iter().copied()).await?;
-    let listed: Vec<Option<&Task>> = numbers.iter().map(|number| found.get(number)).collect();
-    Ok(Json(&listed).into_response())
+    let client = Arc::new(client);
+    let reads = stream::iter(numbers).map(move |number| {
+        let (client, store) = (Arc::clone(&client), store.clone());
+        async move { read_one(&client, &store, number).await }
+    });
+    pages::items(reads.buffered(READS_AT_ONCE), Form { begin: "[", end: "]", limit: u64::MAX }).await
 }
 
 async fn group(
@@ -132,12 +144,11 @@ async fn group(
     Query(query): Query<GroupQuery>,
     client: Short,
 ) -> Result<Response, Problem> {
-    let options = ListOptions::new().queue(store.queue(&name)?);
     // What is available is what no client owns.
-    let options = if query.owned { options } else { options.state(norn_wire::State::Ready) };
+    let state = (!query.owned).then_some(norn_wire::State::Ready);
+    let selection = Selection { queue: Some(store.queue(&name)?), state };
     let limit = if query.limit == 0 { u64::MAX } else { query.limit };
-    let show = move |view: &TaskView| Task::of(&store, view);
-    pages::answer(client, options, Form { begin: "[", end: "]", limit, show }).await
+    pages::tasks(client, selection, Form { begin: "[", end: "]", limit }, move |view| Task::of(&store, view)).await
 }
 
 async fn update(
@@ -161,11 +172,17 @@ async fn claim(
 ) -> Result<Response, Problem> {
     let mut seen = BTreeSet::new();
     claim.depends.retain(|number| seen.insert(*number));
-    if claim.depends.len() > IDS_MAX.min(norn_wire::limits::TRANSACTION_TASKS_MAX - 2) {
-        let text = format!("a claim that depends on {} tasks; it may depend on 98", claim.depends.len());
+    if claim.depends.len() > DEPENDS_MAX {
+        let text = format!("a claim that depends on {} tasks; it may depend on {DEPENDS_MAX}", claim.depends.len());
         return Ok(answered(Err(Refusal::bug(text))));
     }
-    Ok(answered(choose(&state.taskstore, &store, &client, &claim).await?))
+    let Some(chosen) = (match claims::choose(&state, &store, &client, &claim).await? {
+        Ok(chosen) => chosen,
+        Err(refusal) => return Ok(answered(Err(refusal))),
+    }) else {
+        return Ok(answered(Ok(Vec::new())));
+    };
+    Ok(handed_over(answered(Ok(chosen.replacement.iter().cloned().collect())), chosen))
 }
 
 fn answered(result: Result<Vec<Task>, Refusal>) -> Response {
@@ -176,21 +193,24 @@ fn answered(result: Result<Vec<Task>, Refusal>) -> Response {
     Json(&answer).into_response()
 }
 
+/// Reads a task. `None`: it is not there.
+async fn read_one(client: &Client, store: &Store, number: u64) -> Result<Option<Task>, Error> {
+    let Some(id) = task_id(number, store.tag) else { return Ok(None) };
+    match client.get(id).await {
+        Ok(view) => Ok(Task::of(store, &view)),
+        Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::TooOld) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads tasks. Those that are not there are not in the answer.
 async fn read(client: &Client, store: &Store, numbers: impl IntoIterator<Item = u64>) -> Result<Known, Problem> {
     let numbers: BTreeSet<u64> = numbers.into_iter().collect();
-    let ids = numbers.into_iter().filter_map(|number| Some((number, task_id(number, store.tag)?)));
-    let reads = ids.map(|(number, id)| async move {
-        match client.get(id).await {
-            Ok(view) => Ok(Task::of(store, &view).map(|task| (number, task))),
-            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::TooOld) => Ok(None),
-            Err(error) => Err(Problem::from(error)),
-        }
-    });
+    let reads = numbers.into_iter().map(|number| read_one(client, store, number));
     // Collected first, so that the compiler sees one type of reads whatever they borrow.
     let reads: Vec<_> = reads.collect();
-    let found: Vec<Option<(u64, Task)>> = stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
-    Ok(found.into_iter().flatten().collect())
+    let found: Vec<Option<Task>> = stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+    Ok(found.into_iter().flatten().map(|task| (task.id, task)).collect())
 }
 
 /// Tasks depended on that are not there.
@@ -204,9 +224,9 @@ fn drawn_out() -> Problem {
     Error::new(ErrorCode::Overloaded, "too many tasks are made at once for ids to be found; try again").into()
 }
 
-/// Gives new tasks their numbers, above those of the tasks that they replace.
-fn number_tasks(memory: &Memory, tasks: &mut [Task], above: u64) -> Result<(), Problem> {
-    let numbers = memory.numbers.draw(tasks.len(), now_ms(), above);
+/// Gives new tasks their numbers, above those that the request names.
+fn number_tasks(memory: &Memory, tasks: &mut [Task], named: impl IntoIterator<Item = u64>) -> Result<(), Problem> {
+    let numbers = memory.numbers.draw(tasks.len(), now_ms(), named);
     let numbers =
         numbers.ok_or_else(|| Problem::from(Error::new(ErrorCode::NotReady, "the clock is beyond all ids")))?;
     tasks.iter_mut().zip(numbers).for_each(|(task, number)| task.id = number);
@@ -220,9 +240,7 @@ async fn change(
     client: &Client,
     update: &Update,
 ) -> Result<Result<Vec<Task>, Refusal>, Problem> {
-    for add in &update.adds {
-        store.queue(&add.group)?;
-    }
+    let added = update.adds.iter().map(|add| store.queue(&add.group)).collect::<Result<BTreeSet<_>, _>>()?;
     let named = update.updates.iter().map(|renewal| renewal.id).chain(update.deletes.iter().copied());
     let known = read(client, store, named).await?;
     let now_ms = now_ms();
@@ -234,13 +252,9 @@ async fn change(
         refusal.depends = missing(client, store, &update.depends).await?;
         return Ok(if refusal.is_empty() { Ok(Vec::new()) } else { Err(refusal) });
     }
-    let added: BTreeSet<&str> = update.adds.iter().map(|add| add.group.as_str()).collect();
-    for group in added {
-        memory.groups.prepare(client, &store.queue(group)?).await?;
-    }
-    let above = known.keys().copied().max().unwrap_or(0);
+    memory.groups.prepare(client, added).await?;
     for _ in 0..ATTEMPTS_MAX {
-        number_tasks(memory, &mut tasks, above)?;
+        number_tasks(memory, &mut tasks, known.keys().chain(&update.depends).copied())?;
         match client.transact(updates::transaction(store, update, &tasks)?).await {
             Ok(_) => return Ok(Ok(tasks)),
             Err(TransactError::Refused(refusal)) if updates::has_collided(store, &refusal, &tasks) => {}
@@ -248,114 +262,31 @@ async fn change(
             Err(TransactError::Failed(error)) if error.code == ErrorCode::Invalid => {
                 return Ok(Err(Refusal::bug(error.message)));
             }
-            Err(TransactError::Failed(error)) => return Err(error.into()),
+            Err(TransactError::Failed(error)) => return Err(refusal_of(error).into()),
         }
     }
     Err(drawn_out())
 }
 
-/// An error before the transaction: whatever became of the call, nothing of the request took effect, so it may be repeated.
-fn without_effect(error: Error) -> Error {
+/// A refused transaction. The ids are made here, so that one from the future is no fault of the caller.
+fn refusal_of(error: Error) -> Error {
     match error.code {
-        ErrorCode::Unknown => Error::unavailable(error.message),
+        ErrorCode::IdFromFuture => Error {
+            code: ErrorCode::ClockAhead,
+            retry: Retry::Later,
+            message: "the clock of this node is ahead of others, which refuse the ids that it makes; ask another node, and check its clock"
+                .to_owned(),
+            id: None,
+            ..error
+        },
         _ => error,
     }
 }
 
-/// How an attempt to take a chosen task has ended.
-enum Taken {
-    Yes(Task),
-    Refused(Refusal),
-    /// Another client has it by now.
-    Lost,
-}
-
-/// Claims a task, or tells why none is. No task at all is no refusal.
-async fn choose(
-    memory: &Memory,
-    store: &Store,
-    client: &Client,
-    claim: &Claim,
-) -> Result<Result<Vec<Task>, Refusal>, Problem> {
-    let queue = store.queue(&claim.group)?;
-    for _ in 0..ATTEMPTS_MAX {
-        let depends = missing(client, store, &claim.depends).await?;
-        if !depends.is_empty() {
-            return Ok(Err(Refusal { depends, ..Refusal::default() }));
-        }
-        let worker = format!("taskstore client {}", claim.clientid);
-        let options = ClaimOptions::new([queue.clone()]).lease(CHOOSING_LEASE).worker(worker);
-        let claims = client.claim(options).await.map_err(without_effect)?;
-        let Some(claimed) = claims.tasks.into_iter().next() else {
-            if claims.unavailable > 0 {
-                let text = format!("{} partitions could not be asked for tasks; try again", claims.unavailable);
-                return Err(Error::unavailable(text).into());
-            }
-            return Ok(Ok(Vec::new()));
-        };
-        match take(memory, store, client, claim, claimed.granted).await? {
-            Taken::Yes(task) => return Ok(Ok(vec![task])),
-            Taken::Refused(refusal) => return Ok(Err(refusal)),
-            Taken::Lost => {}
-        }
-    }
-    Err(Error::new(ErrorCode::Overloaded, "other clients took each task that was chosen; try again").into())
-}
-
-/// Replaces a task that was chosen by one that the client owns.
-async fn take(
-    memory: &Memory,
-    store: &Store,
-    client: &Client,
-    claim: &Claim,
-    granted: Granted,
-) -> Result<Taken, Problem> {
-    let Some(before) = number(granted.id).filter(|_| granted.id.tag() == store.tag) else {
-        give_back(client, &granted).await;
-        let text =
-            format!("task {} was not added through this service; claim it as a task of {}", granted.id, granted.queue);
-        return Ok(Taken::Refused(Refusal::bug(text)));
-    };
-    let timespec = now_ms().saturating_add(claim.duration);
-    if timespec > ids::NUMBER_MAX {
-        give_back(client, &granted).await;
-        return Err(Problem::invalid(format!("a duration of {} ms; times end at {}", claim.duration, ids::NUMBER_MAX)));
-    }
-    let data = String::from_utf8_lossy(&granted.payload).into_owned();
-    let mut tasks = [Task { id: 0, group: claim.group.clone(), data, timespec, ownerid: claim.clientid }];
-    let depends: Vec<u64> = claim.depends.iter().copied().filter(|number| *number != before).collect();
-    for _ in 0..ATTEMPTS_MAX {
-        number_tasks(memory, &mut tasks, before)?;
-        let transaction = updates::adding(store, &tasks)?.delete((granted.id, granted.token));
-        match client.transact(updates::depending(store, transaction, &depends)).await {
-            Ok(_) => {
-                let [task] = tasks;
-                return Ok(Taken::Yes(task));
-            }
-            Err(TransactError::Refused(refusal)) if updates::has_collided(store, &refusal, &tasks) => {}
-            Err(TransactError::Refused(refusal)) => {
-                give_back(client, &granted).await;
-                let refusal = updates::refused(&Update::default(), &refusal);
-                let is_lost = refusal.depends.is_empty() && refusal.bugs.is_empty();
-                let refusal = Refusal { deletes: Vec::new(), owned: Vec::new(), ..refusal };
-                return Ok(if is_lost { Taken::Lost } else { Taken::Refused(refusal) });
-            }
-            Err(TransactError::Failed(error)) => {
-                // An outcome that is not known may be that the task has ended, and then there is nothing to give back.
-                if error.code != ErrorCode::Unknown {
-                    give_back(client, &granted).await;
-                }
-                return Err(error.into());
-            }
-        }
-    }
-    give_back(client, &granted).await;
-    Err(drawn_out())
-}
-
-/// Lets others choose a task at once. If that fails, they can when the lease ends.
-async fn give_back(client: &Client, granted: &Granted) {
-    if let Err(error) = client.release(granted.id, granted.token).await {
-        tracing::debug!(id = %granted.id, %error, "a chosen task stays held until its lease ends");
+/// An error before the transaction: whatever became of the call, nothing of the request took effect, so it may be repeated.
+pub(crate) fn without_effect(error: Error) -> Error {
+    match error.code {
+        ErrorCode::Unknown => Error::unavailable(error.message),
+        _ => error,
     }
 }

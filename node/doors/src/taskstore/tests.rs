@@ -1,9 +1,10 @@
 //! Each route against a small node, with its successes and its refusals.
 
-use super::fake::Fake;
+use super::fake::{Fake, view};
 use super::*;
-use crate::testing::JsonDoor as Door;
-use norn_wire::transaction;
+use crate::testing::{JsonDoor as Door, Reply, until};
+use norn_wire::membership::{Order, QueuePolicy};
+use norn_wire::{QueueName, Request, Spec, TaskId, transaction};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 
@@ -76,6 +77,25 @@ async fn an_absent_task_is_null_and_a_malformed_request_is_told_why() {
     }
     assert_eq!(door.get("/taskstore/update").await.status, StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(door.get("/taskstore/nothing").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn each_refusal_of_the_door_is_a_problem_document() {
+    let (door, _) = open();
+    for (method, path, body, status, code) in [
+        ("GET", "", "", 404, "no_route"),
+        ("GET", "/nothing", "", 404, "no_route"),
+        ("GET", "/other/groups", "", 404, "no_route"),
+        ("GET", "/update", "", 405, "method"),
+        ("GET", "/groups", "{}", 400, "invalid"),
+        ("POST", "/update", "[", 400, "invalid"),
+        ("POST", "/groups", "", 405, "method"),
+        ("GET", "/tasks/", "", 404, "no_route"),
+    ] {
+        let told = door.ask(method, &format!("/taskstore{path}"), body).await;
+        assert_eq!((told.status.as_u16(), &told.body["code"]), (status, &json!(code)), "{path}: {}", told.body);
+        assert_eq!(told.headers["content-type"], "application/problem+json");
+    }
 }
 
 // T30, T33: groups with tasks; a limit; owned tasks on request only
@@ -225,9 +245,8 @@ async fn a_chosen_task_that_cannot_be_taken_is_given_back() {
     node.lock().unwrap().refusals.push(lost);
     let told = door.post("/taskstore/claim", &claim).await;
     assert_eq!(told.body["tasks"].as_array().unwrap().len(), 1, "a task that is lost meanwhile is chosen again");
-    let foreign = norn_wire::TaskId::new(now_ms(), 1, 7, 3);
-    let spec = norn_wire::Spec::new("taskstore.default/map".parse().unwrap(), "x");
-    node.lock().unwrap().tasks.insert(foreign, super::fake::view(foreign, spec, now_ms()));
+    let foreign = TaskId::new(now_ms(), 1, 7, 3);
+    node.lock().unwrap().tasks.insert(foreign, view(foreign, Spec::new(queue("map"), "x"), now_ms()));
     let error = refused(&door, "/taskstore/claim", claim).await;
     assert!(error["bugs"][0].as_str().unwrap().contains("not added through this service"), "{error}");
     assert_eq!(node.lock().unwrap().releases, 3);
@@ -244,19 +263,192 @@ async fn an_id_that_another_node_has_drawn_is_drawn_again() {
     assert_eq!(told.status, StatusCode::TOO_MANY_REQUESTS);
 }
 
+fn queue(group: &str) -> QueueName {
+    Store::new(DEFAULT).unwrap().queue(group).unwrap()
+}
+
 // T18: a new group's tasks come in any order
 #[tokio::test]
 async fn a_group_gets_its_settings_with_its_first_task_and_keeps_an_operators() {
-    use norn_wire::membership::{Order, QueuePolicy};
     let (door, node) = open();
-    let kept = norn_wire::QueueName::new("taskstore.default/kept").unwrap();
-    let own = QueuePolicy { retention_ms: Some(5), ..QueuePolicy::default() };
-    node.lock().unwrap().policies.insert(kept.clone(), own.clone());
-    updated(&door, json!({"clientid": 7, "adds": [{"group": "map"}, {"group": "kept"}]})).await;
-    let policies = node.lock().unwrap().policies.clone();
-    let policy = &policies[&norn_wire::QueueName::new("taskstore.default/map").unwrap()];
-    assert_eq!((policy.order, policy.retention_ms), (Order::Random, Some(60_000)));
-    assert_eq!(policies[&kept], own);
+    let own = [
+        ("kept", QueuePolicy { retention_ms: Some(5), ..QueuePolicy::default() }),
+        ("paused", QueuePolicy { paused: true, ..QueuePolicy::default() }),
+        ("fair", QueuePolicy { order: Order::Fair, ..QueuePolicy::default() }),
+    ];
+    let own = own.map(|(group, policy)| (queue(group), policy));
+    node.lock().unwrap().policies.extend(own.clone());
+    let adds = ["map", "kept", "paused", "fair"].map(|group| json!({"group": group}));
+    updated(&door, json!({"clientid": 7, "adds": adds})).await;
+    let mut policies = node.lock().unwrap().policies.clone();
+    let policy = policies.remove(&queue("map")).unwrap();
+    assert_eq!(policy, QueuePolicy { order: Order::Random, retention_ms: Some(60_000), ..QueuePolicy::default() });
+    assert_eq!(policies, own.into());
+}
+
+#[tokio::test]
+async fn what_an_operator_sets_back_stays_so() {
+    let (door, node) = open();
+    for order in [Order::Random, Order::Priority] {
+        updated(&door, json!({"clientid": 7, "adds": [{"group": "map"}]})).await;
+        let mut node = node.lock().unwrap();
+        let policy = node.policies.get_mut(&queue("map")).unwrap();
+        assert_eq!(std::mem::replace(&mut policy.order, Order::Priority), order);
+    }
+}
+
+#[tokio::test]
+async fn many_groups_leave_settings_to_operators_and_give_back_those_of_groups_that_are_gone() {
+    let (door, node) = open();
+    let needed =
+        QueuePolicy { order: Order::Random, retention_ms: Some(groups::RETENTION_MS), ..QueuePolicy::default() };
+    for number in 1..groups::SETTINGS_MAX {
+        let (id, queue) = (task_id(number as u64, 5).unwrap(), queue(&format!("g{number}")));
+        let mut node = node.lock().unwrap();
+        node.tasks.insert(id, view(id, Spec::new(queue.clone(), "x"), now_ms()));
+        node.policies.insert(queue, needed.clone());
+    }
+    let adds = ["first", "second", "third"].map(|group| json!({"group": group}));
+    updated(&door, json!({"clientid": 7, "adds": adds})).await;
+    let of_group = |group: &str| node.lock().unwrap().policies.get(&queue(group)).cloned();
+    assert_eq!(["first", "second", "third"].map(of_group), [Some(needed.clone()), None, None]);
+    let told = door.post("/taskstore/claim", &json!({"clientid": 8, "group": "third", "duration": 1_000})).await;
+    assert_eq!(told.body["tasks"].as_array().unwrap().len(), 1, "it is used without");
+    // Most of the groups are gone, as another node finds.
+    node.lock().unwrap().tasks.retain(|_, task| task.spec.queue == queue("g1"));
+    let other = Door::open({
+        let node = Arc::clone(&node);
+        move |request| node.lock().unwrap().answer(request)
+    });
+    updated(&other, json!({"clientid": 7, "adds": [{"group": "new"}]})).await;
+    assert_eq!(["new", "g1"].map(of_group), [Some(needed.clone()), Some(needed)]);
+    let left = node.lock().unwrap().policies.len();
+    assert!(left < groups::SETTINGS_MAX, "{left} are left");
+}
+
+// A caller that hangs up holds nothing, however far its claim is
+#[tokio::test]
+async fn a_claim_whose_caller_hangs_up_is_undone() {
+    let body = json!({"clientid": 8, "group": "map", "duration": 600_000});
+    let is_transaction = |request: &Request| matches!(request, Request::Transact(_));
+    for (is_made, is_lost) in [(false, true), (true, true), (true, false)] {
+        let node = Node::default();
+        let (script, mut is_claimed, mut is_over) = (Arc::clone(&node), false, false);
+        let door = Door::open(move |request| {
+            is_claimed |= matches!(request, Request::Claim(_));
+            // The answer to the first transaction of the claim.
+            let loses = is_lost && is_claimed && !is_over && is_transaction(&request);
+            is_over |= loses;
+            match (loses, is_made) {
+                (true, false) => Reply::Silence,
+                (true, true) => {
+                    script.lock().unwrap().answer(request);
+                    Reply::Silence
+                }
+                (false, _) => script.lock().unwrap().answer(request).into(),
+            }
+        });
+        let added = updated(&door, json!({"clientid": 7, "adds": [{"group": "map", "data": "x"}]})).await;
+        match is_lost {
+            true => {
+                let is_last = |request: &Request| match request {
+                    Request::Transact(transaction) => !transaction.deletes.is_empty(),
+                    _ => false,
+                };
+                door.hang_up_at("/taskstore/claim", &body, is_last).await;
+            }
+            false => door.hang_up("/taskstore/claim", &body).await,
+        }
+        let is_free = || {
+            let node = node.lock().unwrap();
+            let free = node.tasks.values().filter(|task| task.state == norn_wire::State::Ready).count();
+            free == 1 && node.releases == 1
+        };
+        until(is_free).await;
+        let free = door.get("/taskstore/group/map?owned=yes").await.body;
+        assert_eq!((&free[0]["data"], &free[0]["ownerid"]), (&json!("x"), &json!(7)), "as before");
+        assert_eq!(free[0]["id"] == added[0]["id"], !is_made, "{free}");
+        let told = door.post("/taskstore/claim", &body).await;
+        assert_eq!(told.body["tasks"][0]["ownerid"], json!(8), "{:?}", told.body);
+    }
+}
+
+// T8: with what is only depended on
+#[tokio::test]
+async fn new_ids_are_larger_than_all_that_a_request_names() {
+    let node = Node::default();
+    let open = || {
+        let script = Arc::clone(&node);
+        Door::open(move |request| script.lock().unwrap().answer(request))
+    };
+    // A task of a node whose clock is ahead.
+    let slot_ms = (now_ms() + 20_000) / 10 * 10;
+    let (lower, tag) = (task_id(1, 0).unwrap(), Store::new(DEFAULT).unwrap().tag);
+    let ahead = TaskId::new(slot_ms, 1, lower.minter(), tag);
+    node.lock().unwrap().tasks.insert(ahead, view(ahead, Spec::new(queue("signal"), "x"), now_ms()));
+    let depends = [ids::number(ahead).unwrap()];
+    let body = json!({"clientid": 7, "adds": [{"group": "map"}], "depends": depends});
+    assert!(updated(&open(), body).await[0]["id"].as_u64() > Some(depends[0]));
+    let adds = json!({"clientid": 7, "adds": [{"group": "reduce"}]});
+    let door = open();
+    assert!(updated(&door, adds).await[0]["id"].as_u64() < Some(depends[0]), "a node that has not heard of it");
+    let claim = json!({"clientid": 8, "group": "reduce", "duration": 1_000, "depends": depends});
+    let told = door.post("/taskstore/claim", &claim).await;
+    assert!(told.body["tasks"][0]["id"].as_u64() > Some(depends[0]), "{:?}", told.body);
+}
+
+#[tokio::test]
+async fn a_read_of_many_tasks_is_bounded() {
+    let (door, node) = open();
+    let (store, data) = (Store::new(DEFAULT).unwrap(), "x".repeat(64 << 10));
+    let numbers: Vec<u64> = (1..=40).collect();
+    for id in numbers.iter().filter_map(|number| task_id(*number, store.tag)) {
+        let spec = Spec::new(queue("map"), data.as_str());
+        node.lock().unwrap().tasks.insert(id, view(id, spec, now_ms()));
+    }
+    let texts: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    for path in [format!("tasks/{}", texts.join(",")), "group/map".to_owned()] {
+        let request = axum::http::Request::get(format!("/taskstore/{path}")).body(axum::body::Body::empty()).unwrap();
+        let mut body = door.0.begin(request).await.into_body();
+        let mut whole = Vec::new();
+        while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+            let part = frame.unwrap().into_data().unwrap();
+            assert!(part.len() < 2 << 20, "a part of {} bytes", part.len());
+            whole.extend_from_slice(&part);
+        }
+        let listed: Vec<Value> = serde_json::from_slice(&whole).unwrap();
+        assert!(
+            listed.iter().map(|task| &task["id"]).eq(numbers
+                .iter()
+                .map(|number| json!(number))
+                .collect::<Vec<_>>()
+                .iter())
+        );
+    }
+    let many = vec!["1"; IDS_MAX + 1].join(",");
+    let told = door.get(&format!("/taskstore/tasks/{many}")).await;
+    assert_eq!((told.status, &told.body["code"]), (StatusCode::BAD_REQUEST, &json!("invalid")));
+    assert!(told.body["detail"].as_str().unwrap().contains("at most 1000"), "{:?}", told.body);
+}
+
+#[tokio::test]
+async fn one_task_behind_many_others_is_found_in_few_looks() {
+    let (door, node) = open();
+    let store = Store::new(DEFAULT).unwrap();
+    for number in 1..=3_000 {
+        let id = task_id(number, store.tag).unwrap();
+        let mut task = view(id, Spec::new(queue("map"), "x"), now_ms());
+        // Replaced ones, but for the last.
+        if number < 3_000 {
+            task.state = norn_wire::State::Cancelled;
+        }
+        node.lock().unwrap().tasks.insert(id, task);
+    }
+    for query in ["limit=1", "limit=1&owned=yes"] {
+        let before = door.0.seen().len();
+        assert_eq!(door.get(&format!("/taskstore/group/map?{query}")).await.body[0]["id"], json!(3_000));
+        assert!(door.0.seen().len() - before < 12, "{} looks", door.0.seen().len() - before);
+    }
 }
 
 #[tokio::test]
