@@ -10,22 +10,47 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use norn_wire::{Error, ErrorCode, Retry};
 use serde::de::DeserializeOwned;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedSemaphorePermit;
+
+/// Memory that is taken from the budget ahead of a body that comes in pieces.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Most objects in a body: a batch of completions with as many children as they may have, each with headers.
+const OBJECTS_MAX: usize = 1 << 18;
+/// Most values in a body, with the names of members.
+const VALUES_MAX: usize = 1 << 21;
+/// Memory that an object takes once it is parsed, and any other value, beside its text.
+const OBJECT_BYTES: usize = 512;
+const VALUE_BYTES: usize = 32;
+
+/// Memory that a request has taken from the budget, until its handler has ended.
+#[derive(Debug, Clone, Default)]
+pub struct Charges(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
+
+impl Charges {
+    fn add(&self, memory: Option<OwnedSemaphorePermit>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(memory);
+    }
+}
 
 /// The whole body of a request, and the memory that it takes from the budget for as long as it lives.
 #[derive(Debug)]
 pub struct Whole {
     /// The body.
     pub bytes: Bytes,
-    _memory: Vec<OwnedSemaphorePermit>,
+    memory: Option<OwnedSemaphorePermit>,
 }
 
 impl FromRequest<Arc<State>> for Whole {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &Arc<State>) -> Result<Self, Problem> {
-        read(request.into_body(), state).await
+        let is_json = expect_json(request.headers()).is_ok();
+        let mut whole = read(request.into_body(), state).await?;
+        if is_json {
+            whole.charge(state)?;
+        }
+        Ok(whole)
     }
 }
 
@@ -41,25 +66,26 @@ async fn read(body: Body, state: &State) -> Result<Whole, Problem> {
         return Err(too_large());
     }
     let reading = async {
-        let (mut body, mut bytes, mut memory) = (body, BytesMut::new(), Vec::new());
+        let (mut body, mut bytes, mut memory) = (body, BytesMut::new(), None);
         let mut held_bytes = 0;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Problem::invalid(format!("the body broke off: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
-            if bytes.len() + data.len() > bytes_max {
+            let needed_bytes = bytes.len() + data.len();
+            if needed_bytes > bytes_max {
                 return Err(too_large());
             }
-            let needed_bytes = (bytes.len() + data.len()).saturating_sub(held_bytes);
-            if needed_bytes > 0 {
-                // A body that announces its length takes its memory once.
-                let ahead_bytes = usize::try_from(announced).unwrap_or(0).saturating_sub(held_bytes).max(needed_bytes);
+            if needed_bytes > held_bytes {
+                // A body takes memory as it comes: one that only announces its length takes none from others.
+                let announced_bytes = usize::try_from(announced).unwrap_or(usize::MAX);
+                let ahead_bytes = (held_bytes + CHUNK_BYTES).min(announced_bytes).max(needed_bytes) - held_bytes;
                 let units = ahead_bytes.div_ceil(BUDGET_UNIT_BYTES);
-                memory.push(take(state, units)?);
+                join(&mut memory, take(state, units)?);
                 held_bytes += units * BUDGET_UNIT_BYTES;
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Whole { bytes: bytes.freeze(), _memory: memory })
+        Ok(Whole { bytes: bytes.freeze(), memory })
     };
     let timeout = state.bounds.body_timeout;
     tokio::time::timeout(timeout, reading).await.unwrap_or_else(|_| {
@@ -74,6 +100,66 @@ fn take(state: &State, units: usize) -> Result<OwnedSemaphorePermit, Problem> {
     Ok(Arc::clone(&state.bodies).try_acquire_many_owned(units).map_err(|_| full())?)
 }
 
+fn join(memory: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
+    match memory {
+        Some(memory) => memory.merge(more),
+        None => *memory = Some(more),
+    }
+}
+
+/// Counts objects, and all values with the names of members, without parsing: of JSON that is well formed, at least what parsing makes.
+fn shape(bytes: &[u8]) -> (usize, usize) {
+    let (mut objects, mut values) = (0, 1);
+    let mut rest = bytes.iter();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'{' => (objects, values) = (objects + 1, values + 1),
+            b'[' | b',' | b':' => values += 1,
+            b'"' => {
+                while let Some(byte) = rest.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => drop(rest.next()),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    (objects, values)
+}
+
+impl Whole {
+    /// Takes the memory from the budget that parsing will take, or refuses the body if that is too much.
+    fn charge(&mut self, state: &State) -> Result<(), Problem> {
+        let (objects, values) = shape(&self.bytes);
+        if objects > OBJECTS_MAX || values > VALUES_MAX {
+            let detail = format!("a body has at most {OBJECTS_MAX} objects and {VALUES_MAX} values; send less at once");
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", Retry::Never, detail));
+        }
+        let made_bytes = objects * OBJECT_BYTES + values * VALUE_BYTES;
+        let held_units = self.memory.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        // A body that would take more than there is in all is served alone.
+        let left_units = state.bounds.budget_units().saturating_sub(held_units);
+        let memory = take(state, made_bytes.div_ceil(BUDGET_UNIT_BYTES).min(left_units))?;
+        join(&mut self.memory, memory);
+        Ok(())
+    }
+
+    /// Reads JSON. What it takes is charged until the handler has ended, as the parsed value lives as long.
+    async fn of_json(request: Request, state: &State) -> Result<Whole, Problem> {
+        expect_json(request.headers())?;
+        let charges = request.extensions().get::<Charges>().cloned();
+        let mut whole = read(request.into_body(), state).await?;
+        whole.charge(state)?;
+        if let Some(charges) = charges {
+            charges.add(whole.memory.take());
+        }
+        Ok(whole)
+    }
+}
+
 /// A JSON body. The media type may be left out, or be that of forms, as simple tools send it; a refusal names the field and its place.
 #[derive(Debug)]
 pub struct JsonBody<T>(pub T);
@@ -82,8 +168,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<State>> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &Arc<State>) -> Result<Self, Problem> {
-        expect_json(request.headers())?;
-        let whole = read(request.into_body(), state).await?;
+        let whole = Whole::of_json(request, state).await?;
         parse(&whole.bytes).map(JsonBody)
     }
 }
@@ -96,8 +181,7 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<State>> for JsonBodyIfAny<T>
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &Arc<State>) -> Result<Self, Problem> {
-        expect_json(request.headers())?;
-        let whole = read(request.into_body(), state).await?;
+        let whole = Whole::of_json(request, state).await?;
         if whole.bytes.is_empty() {
             return Ok(JsonBodyIfAny(T::default()));
         }
@@ -170,8 +254,51 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryWithHeaders<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::access::Access;
+    use crate::state::Bounds;
     use crate::testing::{Door, Script};
-    use axum::http::{Method, StatusCode};
+    use axum::http::{Method, Request as HttpRequest};
+
+    #[test]
+    fn what_parsing_makes_is_counted_without_parsing() {
+        for (text, expected) in [
+            ("1", (0, 1)),
+            ("[1,2,3]", (0, 4)),
+            (r#"{"a":1,"b":[{},{}]}"#, (3, 9)),
+            (r#""{[,:\"{{{""#, (0, 1)),
+            (r#"{"a\\":"}","b":2}"#, (1, 5)),
+            ("\"never ends {", (0, 1)),
+        ] {
+            assert_eq!(shape(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_of_very_many_items_is_refused_before_it_is_parsed() {
+        let door = Door::new(Script::default());
+        let many = format!("[{}{{}}]", "{},".repeat(OBJECTS_MAX));
+        for path in ["/v1/tasks", "/v1/claims/complete", "/v1/transactions"] {
+            let answer = door.call(Method::POST, path, &many).await;
+            let (status, body) = (answer.status, answer.json());
+            assert_eq!((status, body["code"].as_str()), (StatusCode::PAYLOAD_TOO_LARGE, Some("too_large")), "{path}");
+            assert!(body["detail"].as_str().unwrap().contains("objects"), "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_largest_body_fits_into_a_budget_of_its_size() {
+        let bounds = Bounds { body_bytes_max: 100_001, bodies_bytes_max: 100_001, ..Bounds::default() };
+        let door = Door::with(bounds, Access::default(), Script::default());
+        for (bytes, status) in [(100_001, StatusCode::NOT_IMPLEMENTED), (100_002, StatusCode::PAYLOAD_TOO_LARGE)] {
+            let request = HttpRequest::post("/v1/tasks?queue=mail").header("content-type", "application/octet-stream");
+            let answer = door.send(request.body(Body::from(vec![b'x'; bytes])).unwrap()).await;
+            assert_eq!(answer.status, status, "{}", answer.body);
+        }
+        let tasks = vec![r#"{"queue":"mail"}"#; 1_000].join(",");
+        let answer = door.call(Method::POST, "/v1/tasks", &format!("[{tasks}]")).await;
+        assert_eq!(answer.status, StatusCode::NOT_IMPLEMENTED, "it takes all there is, alone: {}", answer.body);
+    }
 
     #[tokio::test]
     async fn a_body_that_may_be_left_out_may_be_null() {

@@ -15,7 +15,17 @@ use std::sync::Arc;
 
 /// A client for calls that are answered as soon as possible.
 #[derive(Debug)]
-pub struct Short(Pass);
+pub struct Short {
+    pass: Pass,
+    state: Arc<State>,
+}
+
+impl Short {
+    /// Waits until the node is about to stop.
+    pub async fn draining(&self) {
+        self.state.draining().await;
+    }
+}
 
 /// A client for one call that waits. Dropping it with the call releases what the call was granted.
 #[derive(Debug)]
@@ -28,7 +38,7 @@ impl Deref for Short {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        &self.0
+        &self.pass
     }
 }
 
@@ -45,7 +55,7 @@ impl FromRequestParts<Arc<State>> for Short {
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Self, Problem> {
         let Principal(name) = Principal::from_request_parts(parts, state).await?;
-        Ok(Short(state.gate()?.short(&name)?))
+        Ok(Short { pass: state.gate()?.short(&name)?, state: Arc::clone(state) })
     }
 }
 

@@ -29,6 +29,7 @@ mod page;
 mod pages;
 mod problem;
 mod request;
+mod sent;
 mod skuld;
 mod sse;
 pub mod state;

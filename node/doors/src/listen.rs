@@ -1,25 +1,33 @@
 //! The listener: connections, TLS, HTTP/1 and HTTP/2, and the end of all of them.
 
+mod refuse;
+#[cfg(test)]
+mod tests;
+
 use crate::access::{Peer, PrincipalOf};
 use crate::guard::{Activity, Guard, Held, Limits};
 use crate::metrics::meters::Turned;
 use crate::problem::Problem;
+use crate::sent::{PIECE_BYTES, Paced};
 use crate::state::State;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::{Request, Response, StatusCode};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use norn_wire::{Error, ErrorCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use norn_wire::{Error, ErrorCode, Retry};
+use refuse::{REFUSALS_MAX, refuse};
+use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
@@ -28,8 +36,11 @@ use tower::ServiceExt;
 pub const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// Pause after a failed accept: the process has too many files open, which passes when connections end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time limit for the refusal of a connection.
-const REFUSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time after which a silent connection is asked whether its other end is there, and the interval of further questions.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Of all connections, one part in so many is for peers over TLS that show no certificate.
+const STRANGERS_PART: usize = 4;
 /// Most bytes of the headers of a request.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Most requests under way on one connection of HTTP/2.
@@ -72,6 +83,8 @@ struct Door {
     state: Arc<State>,
     router: Router,
     tls: Option<Tls>,
+    /// Places of peers over TLS that show no certificate. They may ask for the node's health, and must not take the places of others.
+    strangers: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 }
 
@@ -86,7 +99,7 @@ impl Doors {
             return Err(ListenError::Plain(address));
         }
         let (stop, stopped) = watch::channel(false);
-        let door = Arc::new(Door { state: Arc::clone(&state), router, tls, stop: stopped });
+        let door = Arc::new(Door::new(Arc::clone(&state), router, tls, stopped));
         let accepting = tokio::spawn(door.accept(listener));
         Ok(Doors { address, state, accepting, stop })
     }
@@ -113,9 +126,15 @@ impl Doors {
 }
 
 impl Door {
+    fn new(state: Arc<State>, router: Router, tls: Option<Tls>, stop: watch::Receiver<bool>) -> Door {
+        let strangers = Arc::new(Semaphore::new((state.bounds.connections_max / STRANGERS_PART).max(1)));
+        Door { state, router, tls, strangers, stop }
+    }
+
     /// Accepts until the door closes. Returns the connections that are open then.
     async fn accept(self: Arc<Self>, listener: TcpListener) -> JoinSet<()> {
         let places = Arc::new(Semaphore::new(self.state.bounds.connections_max));
+        let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
         let mut connections = JoinSet::new();
         let mut stop = self.stop.clone();
         loop {
@@ -137,41 +156,49 @@ impl Door {
                     continue;
                 }
             };
-            let door = Arc::clone(&self);
-            match Arc::clone(&places).try_acquire_owned() {
-                Ok(place) => {
-                    connections.spawn(async move {
-                        door.serve(stream, address).await;
-                        drop(place);
-                    });
-                }
-                // At most one refusal is under way; further ones are dropped, so that a flood costs no memory.
-                Err(_) => {
-                    self.state.meters.turn_away(Turned::TooMany);
-                    refuse(stream, door.tls.is_none(), || {
-                        Error::new(ErrorCode::Overloaded, "the node has too many connections; try again later").into()
-                    })
-                    .await
-                }
+            if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                let door = Arc::clone(&self);
+                connections.spawn(async move {
+                    door.serve(stream, address).await;
+                    drop(place);
+                });
+                continue;
             }
+            self.state.meters.turn_away(Turned::TooMany);
+            if self.tls.is_some() {
+                // Its reason could only be told after a handshake, which is what a node with too many connections has no room for.
+                continue;
+            }
+            // Further ones wait in the system's queue until a refusal has ended, which it does in a moment.
+            let place = tokio::select! {
+                place = Arc::clone(&refusals).acquire_owned() => place,
+                () = stopped(&mut stop) => return connections,
+            };
+            connections.spawn(async move {
+                refuse(stream, &too_many()).await;
+                drop(place);
+            });
         }
     }
 
     async fn serve(&self, stream: TcpStream, address: SocketAddr) {
-        // Small answers are to leave at once. A failure costs some milliseconds only.
-        let _ = stream.set_nodelay(true);
+        ready(&stream);
         let Some(tls) = &self.tls else {
             let Some(peer) = Peer::plain(&self.state.access, address) else {
                 tracing::debug!(%address, "plain text from an address that is no proxy's");
                 self.state.meters.turn_away(Turned::Plain);
                 let why = "plain text is taken from the proxies of the setting `http_proxies` alone";
-                return refuse(stream, true, || Error::new(ErrorCode::Denied, why).into()).await;
+                return refuse(stream, &Error::new(ErrorCode::Denied, why).into()).await;
             };
             return self.serve_http1(stream, peer).await;
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&tls.config.borrow()));
-        let head_timeout = self.state.bounds.head_timeout;
-        let stream = match tokio::time::timeout(head_timeout, acceptor.accept(stream)).await {
+        let mut stop = self.stop.clone();
+        let accepted = tokio::select! {
+            accepted = tokio::time::timeout(self.state.bounds.head_timeout, acceptor.accept(stream)) => accepted,
+            () = stopped(&mut stop) => return,
+        };
+        let stream = match accepted {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 self.state.meters.turn_away(Turned::Handshake);
@@ -185,10 +212,26 @@ impl Door {
         let (_, session) = stream.get_ref();
         let certificate = session.peer_certificates().and_then(|chain| chain.first());
         let peer = Peer::tls(tls.principal_of, address, certificate);
-        match session.alpn_protocol() {
-            Some(b"h2") => self.serve_http2(stream, peer).await,
-            _ => self.serve_http1(stream, peer).await,
+        let speaks_http2 = session.alpn_protocol() == Some(b"h2");
+        let Ok(_place) = self.place(&peer) else {
+            self.state.meters.turn_away(Turned::TooMany);
+            if !speaks_http2 {
+                refuse(stream, &too_many()).await;
+            }
+            return;
+        };
+        match speaks_http2 {
+            true => self.serve_http2(stream, peer).await,
+            false => self.serve_http1(stream, peer).await,
         }
+    }
+
+    /// A place among the strangers, for a peer that is one. An error means that there is none.
+    fn place(&self, peer: &Peer) -> Result<Option<OwnedSemaphorePermit>, ()> {
+        if peer.name.is_ok() {
+            return Ok(None);
+        }
+        Arc::clone(&self.strangers).try_acquire_owned().map(Some).map_err(drop)
     }
 
     async fn serve_http1<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(&self, stream: S, peer: Peer) {
@@ -218,9 +261,11 @@ impl Door {
         self.state.meters.accept();
         let guard =
             Guard::new(stream, self.limits(false), Arc::clone(&activity), Arc::clone(&self.state.meters.traffic));
-        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let executor = Paced { idle: self.state.bounds.idle_timeout };
+        let mut builder = hyper::server::conn::http2::Builder::new(executor);
         builder
             .timer(TokioTimer::new())
+            .max_send_buf_size(PIECE_BYTES)
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
             .keep_alive_interval(PING_INTERVAL);
@@ -252,7 +297,7 @@ fn answer(
     peer: Peer,
     activity: &Arc<Activity>,
 ) -> impl Future<Output = Result<Response<Held>, Infallible>> + use<> {
-    let underway = activity.begin();
+    let underway = activity.begin(request.body().size_hint().exact());
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(peer);
     async move {
@@ -273,23 +318,16 @@ fn note(ended: Result<(), hyper::Error>) {
     }
 }
 
-/// Closes a connection, with the reason if it has no TLS.
-async fn refuse(mut stream: TcpStream, plain: bool, why: impl FnOnce() -> Problem) {
-    if !plain {
-        return;
-    }
-    let problem = why();
-    let status = problem.status();
-    let body = serde_json::to_string(&problem).unwrap_or_default();
-    let head = format!(
-        "HTTP/1.1 {} {}\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\r\n",
-        status.as_u16(),
-        status.canonical_reason().unwrap_or_default(),
-        body.len()
-    );
-    let told = async {
-        let _ = stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await;
-        let _ = stream.shutdown().await;
-    };
-    let _ = tokio::time::timeout(REFUSE_TIMEOUT, told).await;
+/// Prepares a connection. A failure costs some milliseconds, or leaves a dead connection to the door's own time limits.
+fn ready(stream: &TcpStream) {
+    // Small answers are to leave at once.
+    let _ = stream.set_nodelay(true);
+    // A long poll sends nothing, so that only this finds out that a machine has gone without a word.
+    let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE_INTERVAL);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keep_alive);
+}
+
+fn too_many() -> Problem {
+    let why = "the node has too many connections; try again later, or use another";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", Retry::Later, why)
 }

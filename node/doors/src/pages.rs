@@ -66,9 +66,12 @@ where
                 return Ok(None);
             }
             let list = Request::List { queue, state, after: at.after, from: None, to: None, limit: at.page };
-            let Answer::Page(Page { tasks, next }) = at.client.call(Call::Request(list), None).await? else {
-                return Err(strange("list"));
+            let page = tokio::select! {
+                biased;
+                () = at.client.draining() => return Err(Error::unavailable("the node is stopping; use another")),
+                page = at.client.call(Call::Request(list), None) => page?,
             };
+            let Answer::Page(Page { tasks, next }) = page else { return Err(strange("list")) };
             (at.after, at.is_over) = (next, next.is_none());
             at.page = at.page.saturating_mul(PAGE_FACTOR).min(LIST_PAGE_MAX);
             Ok(Some((tasks, at)))

@@ -1,12 +1,15 @@
 //! What happens around each request: an id, a limit, a line in the log.
 
 use crate::access::admit;
+use crate::body::Charges;
 use crate::cross::{cross_origin, no_vain_body};
 use crate::metrics::meters::Meters;
 use crate::problem::{Outcome, Problem};
+use crate::sent::Sent;
 use crate::state::State;
 use crate::{api, health, metrics, openapi, page, skuld, taskstore};
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State as Shared};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -86,23 +89,27 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", Retry::Never, detail)
 }
 
-/// Counts the request against the limit, gives it an id, and logs it.
-async fn around(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+/// Counts the request against the limit until its answer is sent, gives it an id, and logs it.
+async fn around(Shared(state): Shared<Arc<State>>, mut request: Request, next: Next) -> Response {
     let id = id_of(&request);
     let begin = Instant::now();
+    // What the request's body takes of the budget, until the handler has ended.
+    let charges = Charges::default();
+    request.extensions_mut().insert(charges.clone());
+    let place = Arc::clone(&state.requests).try_acquire_owned().ok();
     let (method, path) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let is_skuld = skuld::is_at(request.uri().path());
     let served = async {
         // Health and metrics are told under any load; connections bound them.
         let is_told_always = path.as_ref().is_some_and(|path| TOLD_ALWAYS.contains(&path.as_str()));
-        let place = state.requests.try_acquire();
-        if place.is_err() && !is_told_always {
+        if place.is_none() && !is_told_always {
             let error = Error::new(ErrorCode::Overloaded, "the node has too many requests under way; try again later");
             return Problem::from(error).into_response();
         }
         next.run(request).await
     };
     let mut response = CURRENT.scope(id.clone(), served).await;
+    drop(charges);
     if is_skuld {
         response = skuld::in_its_form(response);
     }
@@ -122,7 +129,7 @@ async fn around(Shared(state): Shared<Arc<State>>, request: Request, next: Next)
     headers.insert(REQUEST_ID, id);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    response.map(|body| Body::new(Sent::new(body, place)))
 }
 
 fn id_of(request: &Request) -> HeaderValue {

@@ -25,7 +25,7 @@ pub const BUDGET_UNIT_BYTES: usize = 1 << 10;
 pub struct Bounds {
     /// Most connections. One more is answered 503 and closed.
     pub connections_max: usize,
-    /// Most requests under way, waiting ones included. One more is answered 429.
+    /// Most requests under way, waiting ones and those whose answer is being sent included. One more is answered 429.
     pub requests_max: usize,
     /// Most streams of events under way. One more is answered 429.
     pub streams_max: usize,
@@ -45,6 +45,13 @@ pub struct Bounds {
     pub drain_timeout: Duration,
     /// Queues that metrics show by name.
     pub metrics_queues: usize,
+}
+
+impl Bounds {
+    /// The budget for bodies, in units of [`BUDGET_UNIT_BYTES`]. The largest body fits, however the sizes are rounded.
+    pub fn budget_units(&self) -> usize {
+        self.bodies_bytes_max.max(self.body_bytes_max).div_ceil(BUDGET_UNIT_BYTES)
+    }
 }
 
 impl Default for Bounds {
@@ -132,7 +139,7 @@ impl State {
             bounds,
             access,
             phase,
-            bodies: Arc::new(Semaphore::new(bounds.bodies_bytes_max / BUDGET_UNIT_BYTES)),
+            bodies: Arc::new(Semaphore::new(bounds.budget_units())),
             requests: Arc::new(Semaphore::new(bounds.requests_max)),
             streams: Arc::new(Semaphore::new(bounds.streams_max)),
             watches: Kept::default(),

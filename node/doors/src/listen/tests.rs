@@ -1,0 +1,327 @@
+//! The listener over sockets and pipes, before a scripted node.
+
+use super::*;
+use crate::access::Access;
+use crate::request::router;
+use crate::state::Bounds;
+use crate::testing::{Door as Scripted, Reply, Script};
+use norn_wire::watch::Watched;
+use norn_wire::{Request as Call, Response as Answer, WatchCursor};
+use std::future::Future;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Most of what a test waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A time limit that a test waits for.
+const SOON: Duration = Duration::from_millis(50);
+/// A time limit that no test waits for.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// A door on this machine before a scripted node.
+struct Open {
+    scripted: Scripted,
+    doors: Doors,
+}
+
+impl Open {
+    async fn new(bounds: Bounds, script: Script) -> Open {
+        Open::with(bounds, None, script).await
+    }
+
+    async fn with(bounds: Bounds, tls: Option<Tls>, script: Script) -> Open {
+        let scripted = Scripted::with(bounds, Access::default(), script);
+        let state = Arc::clone(&scripted.state);
+        let routes = router(&state);
+        let doors = Doors::open("127.0.0.1:0", tls, state, routes).await.unwrap();
+        Open { scripted, doors }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.doors.address()).await.unwrap()
+    }
+
+    /// Connects and sends this.
+    async fn say(&self, text: &str) -> TcpStream {
+        let mut stream = self.connect().await;
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Requests under way.
+    fn requests(&self) -> usize {
+        let state = &self.scripted.state;
+        state.bounds.requests_max - state.requests.available_permits()
+    }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
+}
+
+fn post(path: &str, body: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what}: not in time"))
+}
+
+/// Waits until something holds.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    in_time(what, async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
+/// All that the other end says until it closes.
+async fn all_of(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    in_time("the connection ends", stream.read_to_end(&mut text)).await.unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// Reads until an answer is there with its body, whose length stands in its head.
+async fn answer_of(stream: &mut TcpStream) -> String {
+    let (mut text, mut chunk) = (String::new(), [0; 1 << 10]);
+    loop {
+        let length = in_time("an answer", stream.read(&mut chunk)).await.unwrap();
+        assert!(length > 0, "it ended amid {text:?}");
+        text.push_str(std::str::from_utf8(&chunk[..length]).unwrap());
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        if body.len() >= length.parse().unwrap() {
+            return text;
+        }
+    }
+}
+
+/// A node that keeps all that wait waiting.
+fn silent() -> Script {
+    let begun = Watched { events: Vec::new(), cursor: WatchCursor { places: Vec::new() }, lagged: false, silent: 0 };
+    Script::new(move |request| match request {
+        Call::Watch { wait_ms: 0, .. } => Reply::Answer(Answer::Watched(begun.clone())),
+        _ => Reply::Silence,
+    })
+}
+
+#[tokio::test]
+async fn headers_that_do_not_end_in_time_end_the_connection() {
+    let open = Open::new(Bounds { head_timeout: SOON, ..Bounds::default() }, Script::default()).await;
+    for begun in ["", "GET / HTTP/1.1\r\nhost: loc"] {
+        assert_eq!(all_of(&mut open.say(begun).await).await, "", "{begun:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_in_time_is_refused() {
+    let open = Open::new(Bounds { body_timeout: SOON, ..Bounds::default() }, Script::default()).await;
+    let head = "POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{";
+    let answer = all_of(&mut open.say(head).await).await;
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"slow\""), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_ends_in_time() {
+    let open = Open::new(Bounds { idle_timeout: SOON, ..Bounds::default() }, Script::default()).await;
+    let answer = all_of(&mut open.say(&get("/startupz")).await).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("started\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn requests_that_come_together_are_answered_in_order() {
+    let open = Open::new(Bounds::default(), Script::default()).await;
+    let requests = [post("/v1/nothing", "{}"), get("/startupz"), get("/v1/docs")].concat();
+    let mut stream =
+        open.say(&format!("{requests}GET /startupz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n")).await;
+    stream.write_all(b"\r\n").await.unwrap();
+    let answers = all_of(&mut stream).await;
+    let statuses = answers.split("HTTP/1.1 ").skip(1).map(|answer| answer.get(..3).unwrap());
+    assert_eq!(statuses.collect::<Vec<_>>(), ["404", "200", "200", "200"], "{answers}");
+}
+
+/// Connections that a test may open: each takes two files of this process.
+fn connections() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let files = files.and_then(|numbers| numbers.split_whitespace().next()).and_then(|number| number.parse().ok());
+    files.map_or(200, |files: usize| (files / 4).min(2_000))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_very_many_connections_a_bounded_number_is_served_and_the_others_learn_why_not() {
+    let (served_max, all) = (64, connections());
+    let bounds = Bounds { connections_max: served_max, idle_timeout: NEVER, head_timeout: NEVER, ..Bounds::default() };
+    let open = Arc::new(Open::new(bounds, Script::default()).await);
+    let mut asking = JoinSet::new();
+    for _ in 0..all {
+        let open = Arc::clone(&open);
+        asking.spawn(async move {
+            let mut stream = open.say(&get("/startupz")).await;
+            let answer = answer_of(&mut stream).await;
+            let served = answer.starts_with("HTTP/1.1 200 ").then_some(stream);
+            (answer, served)
+        });
+    }
+    // Those that are served stay, so that no other takes their places.
+    let answers = in_time("all are answered", asking.join_all()).await;
+    let (served, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|(_, served)| served.is_some());
+    assert_eq!(served.len(), served_max);
+    for (answer, _) in refused {
+        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"));
+        assert!(answer.contains("\"code\":\"overloaded\"") && answer.contains("too many connections"), "{answer}");
+    }
+    drop(answers);
+    let again =
+        async { while !answer_of(&mut open.say(&get("/startupz")).await).await.starts_with("HTTP/1.1 200 ") {} };
+    in_time("the places are free again", again).await;
+}
+
+#[tokio::test]
+async fn a_refused_client_reads_the_reason_whatever_it_has_sent() {
+    let open = Open::new(Bounds { connections_max: 1, ..Bounds::default() }, Script::default()).await;
+    let _first = open.say(&get("/startupz")).await;
+    until("it is served", || open.scripted.state.meters.accepted() == 1).await;
+    let mut refused = open.say(&post("/v1/tasks", &"x".repeat(100 << 10))).await;
+    assert!(all_of(&mut refused).await.starts_with("HTTP/1.1 503 "));
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_frees_its_place_whatever_it_has_sent_ahead() {
+    let id = "000038fxj5g21b4sg6y000800g17ne5m";
+    let claim = post("/v1/claims", r#"{"queues":["mail"],"wait_ms":300000}"#);
+    let waits = [claim, get(&format!("/v1/tasks/{id}/wait?timeout_ms=300000")), get("/v1/watch?queue=mail")];
+    let open = Open::new(Bounds::default(), silent()).await;
+    for (wait, ahead) in
+        waits.iter().flat_map(|wait| ["", "GET /start", "GET /startupz HTTP/1.1\r\n\r\n"].map(|ahead| (wait, ahead)))
+    {
+        let seen = open.scripted.seen().len();
+        let stream = open.say(&format!("{wait}{ahead}")).await;
+        until("the node is asked", || open.scripted.seen().len() > seen).await;
+        assert_eq!(open.requests(), 1, "{wait}");
+        drop(stream);
+        until(&format!("{wait}{ahead}: the place is free"), || open.requests() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_takes_memory_as_it_comes_and_until_its_request_is_answered() {
+    let open = Open::new(Bounds::default(), silent()).await;
+    let budget = &open.scripted.state.bodies;
+    let whole = budget.available_permits();
+    let head = format!("POST /v1/claims HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 8 << 20);
+    let slow = open.say(&format!("{head}{{")).await;
+    until("it takes memory", || budget.available_permits() < whole).await;
+    assert!(whole - budget.available_permits() <= 64, "{}", budget.available_permits());
+    drop(slow);
+    until("it has gone", || budget.available_permits() == whole).await;
+    let claim = open.say(&post("/v1/claims", r#"{"queues":["mail"],"wait_ms":300000}"#)).await;
+    until("the node is asked", || !open.scripted.seen().is_empty()).await;
+    assert!(budget.available_permits() < whole, "what was parsed is there");
+    drop(claim);
+    until("it has gone", || budget.available_permits() == whole).await;
+}
+
+/// A door over HTTP/2 without TLS, and a client of it with windows of this size.
+async fn over_http2(scripted: &Scripted, window: u32) -> h2::client::SendRequest<bytes::Bytes> {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (state, (_stop, stopped)) = (Arc::clone(&scripted.state), watch::channel(false));
+    let routes = router(&state);
+    let peer = Peer::plain(&state.access, "127.0.0.1:5".parse().unwrap()).unwrap();
+    tokio::spawn(async move {
+        // The door serves for as long as its stop may come.
+        let _stop = _stop;
+        Door::new(state, routes, None, stopped).serve_http2(far, peer).await;
+    });
+    let (client, connection) = h2::client::Builder::new().initial_window_size(window).handshake(near).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+fn asked(path: &str) -> Request<()> {
+    Request::get(format!("http://localhost{path}")).body(()).unwrap()
+}
+
+#[tokio::test]
+async fn over_http2_an_answer_of_which_nothing_is_taken_is_cut_and_the_others_go_on() {
+    let scripted = Scripted::with(Bounds { idle_timeout: SOON, ..Bounds::default() }, Access::default(), silent());
+    let under_way = || scripted.state.bounds.requests_max - scripted.state.requests.available_permits();
+    let mut client = over_http2(&scripted, 1_000).await.ready().await.unwrap();
+    let (waiting, _) = client.send_request(asked("/v1/tasks/000038fxj5g21b4sg6y000800g17ne5m/wait"), true).unwrap();
+    until("it waits", || scripted.seen().len() == 1).await;
+    let (unread, _) = client.send_request(asked("/v1/openapi.json"), true).unwrap();
+    let answer = in_time("it is answered", unread).await.unwrap();
+    assert_eq!((answer.status(), under_way()), (StatusCode::OK, 2), "its answer is being sent");
+    let mut body = answer.into_body();
+    until("it is cut", || under_way() == 1).await;
+    let end = in_time("the reader learns of it", async {
+        loop {
+            match body.data().await {
+                Some(Ok(_)) => {}
+                end => break end,
+            }
+        }
+    });
+    assert!(matches!(end.await, Some(Err(error)) if error.is_reset()));
+    drop(waiting);
+    until("the other has gone", || under_way() == 0).await;
+}
+
+#[tokio::test]
+async fn over_http2_a_reader_gets_all_of_a_large_answer() {
+    let scripted = Scripted::with(Bounds::default(), Access::default(), Script::default());
+    let whole = scripted.get("/v1/openapi.json").await.body;
+    assert!(whole.len() > 2 * PIECE_BYTES);
+    let mut client = over_http2(&scripted, 1_000).await.ready().await.unwrap();
+    let (answer, _) = client.send_request(asked("/v1/openapi.json"), true).unwrap();
+    let mut body = in_time("it is answered", answer).await.unwrap().into_body();
+    let mut read = Vec::new();
+    while let Some(data) = in_time("more", body.data()).await {
+        let data = data.unwrap();
+        read.extend_from_slice(&data);
+        body.flow_control().release_capacity(data.len()).unwrap();
+    }
+    assert_eq!(read, whole.as_bytes());
+    until("its place is free", || scripted.state.requests.available_permits() == Bounds::default().requests_max).await;
+}
+
+#[tokio::test]
+async fn peers_without_a_certificate_leave_places_to_those_with_one() {
+    let bounds = Bounds { connections_max: 8, ..Bounds::default() };
+    let scripted = Scripted::with(bounds, Access::default(), Script::default());
+    let (_stop, stopped) = watch::channel(false);
+    let door = Door::new(Arc::clone(&scripted.state), router(&scripted.state), None, stopped);
+    let named = Peer { address: "127.0.0.1:5".parse().unwrap(), plain: false, name: Ok("client:ops".into()) };
+    let stranger = Peer { name: Err("no certificate".into()), ..named.clone() };
+    let places = [(); 2].map(|()| door.place(&stranger).unwrap());
+    assert!(door.place(&stranger).is_err(), "a quarter is for strangers");
+    assert!(door.place(&named).is_ok());
+    drop(places);
+    assert!(door.place(&stranger).is_ok());
+}
+
+#[derive(Debug)]
+struct NoCertificate;
+
+impl rustls::server::ResolvesServerCert for NoCertificate {
+    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_that_hangs_does_not_hold_up_the_end() {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_cert_resolver(Arc::new(NoCertificate));
+    let (_renewed, config) = watch::channel(Arc::new(config));
+    let tls = Tls { config, principal_of: |_| Err("none".to_owned()) };
+    let bounds = Bounds { drain_timeout: NEVER, head_timeout: NEVER, ..Bounds::default() };
+    let open = Open::with(bounds, Some(tls), Script::default()).await;
+    let mut hanging = open.say("\u{16}").await;
+    in_time("the door closes", open.doors.close()).await;
+    // It may be told by a reset, as a byte of it was not read.
+    let _ = in_time("the connection ends", hanging.read(&mut [0])).await;
+}
