@@ -1,6 +1,7 @@
 //! Health of the node, for balancers and orchestrators. Open to all.
 //!
-//! - `/livez`: the node takes events. It says nothing of peers, quorum, clocks or room: a restart would heal none of these.
+//! - `/livez`: the node takes events. It says nothing of peers, quorum, clocks, room or a disk that is slow: a restart would heal none of
+//!   these.
 //! - `/readyz`: it has read its log, belongs to a cluster and is not about to stop. A minority is ready: it takes what needs no majority.
 //!   With `?claims=1` it must also know a leader of every partition that it holds, as claims need one.
 //! - `/startupz`: it has read its log.
@@ -14,6 +15,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use norn_wire::response::Identity;
 use serde::Deserialize;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,22 +37,26 @@ fn ill(text: &str) -> Answer {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n"))
 }
 
-async fn identity(host: &Arc<dyn Host>) -> Result<Identity, Answer> {
-    match tokio::time::timeout(ALIVE_TIMEOUT, host.identity()).await {
-        Ok(Some(identity)) => Ok(identity),
+/// What the node tells in time. `None`: it has stopped.
+async fn in_time<T>(told: impl Future<Output = Option<T>>) -> Result<T, Answer> {
+    match tokio::time::timeout(ALIVE_TIMEOUT, told).await {
+        Ok(Some(told)) => Ok(told),
         Ok(None) => Err(ill("the node has stopped")),
         Err(_) => Err(ill("the node has taken no event for 5 s")),
     }
+}
+
+async fn is_alive(host: &Arc<dyn Host>) -> Result<(), Answer> {
+    in_time(async { host.alive().await.then_some(()) }).await
 }
 
 async fn alive(Shared(state): Shared<Arc<State>>) -> Answer {
     let phase = state.phase.borrow().clone();
     match phase {
         Phase::Starting => well("reading the log"),
-        Phase::Running(host) | Phase::Draining(host) => match identity(&host).await {
-            Ok(_) => well("alive"),
-            Err(answer) => answer,
-        },
+        Phase::Running(host) | Phase::Draining(host) => {
+            is_alive(&host).await.map_or_else(|answer| answer, |()| well("alive"))
+        }
     }
 }
 
@@ -73,17 +79,26 @@ async fn readiness(state: &State, claims: bool) -> Answer {
     match phase {
         Phase::Starting => ill("the node is reading its log"),
         Phase::Draining(_) => ill("the node is about to stop"),
-        Phase::Running(host) => match identity(&host).await {
-            Ok(identity) if identity.genesis.is_none() => ill(
-                "the node has no cluster yet: found one with `norn cluster init`, or add it with `norn cluster add`",
-            ),
-            Ok(identity) if claims && !identity.serving => ill(
-                "a partition of this node has no leader that it knows of: it takes tasks, and claims wait; see `norn partitions`",
-            ),
-            Ok(_) => well("ready"),
-            Err(answer) => answer,
+        Phase::Running(host) => match tokio::join!(is_alive(&host), in_time(host.identity())) {
+            (Err(answer), _) => answer,
+            (Ok(()), Err(_)) => ill("the node takes no request: its log waits for the disk"),
+            (Ok(()), Ok(identity)) => readiness_of(&identity, claims),
         },
     }
+}
+
+fn readiness_of(identity: &Identity, claims: bool) -> Answer {
+    if identity.genesis.is_none() {
+        return ill(
+            "the node has no cluster yet: found one with `norn cluster init`, or add it with `norn cluster add`",
+        );
+    }
+    if claims && !identity.serving {
+        return ill(
+            "a partition of this node has no leader that it knows of: it takes tasks, and claims wait; see `norn partitions`",
+        );
+    }
+    well("ready")
 }
 
 async fn started(Shared(state): Shared<Arc<State>>) -> Answer {
@@ -138,6 +153,14 @@ mod tests {
         let doors = Door::of(Bounds::default(), Access::default(), Phase::Running(stuck));
         assert_eq!(statuses(&doors).await, [503, 503, 503, 200]);
         assert!(doors.get("/livez").await.body.contains("no event for 5 s"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_whose_log_is_full_is_alive_and_not_ready() {
+        let full = Node::telling(Facts { identity: Some(identity(true)), log_full: true, ..Facts::default() });
+        let doors = Door::of(Bounds::default(), Access::default(), Phase::Running(full));
+        assert_eq!(statuses(&doors).await, [200, 503, 503, 200]);
+        assert!(doors.get("/readyz").await.body.contains("waits for the disk"));
     }
 
     #[tokio::test]

@@ -40,4 +40,4 @@ mod testing;
 pub use access::{Access, PrincipalOf};
 pub use listen::{Doors, ListenError, PROTOCOLS, Tls};
 pub use request::router;
-pub use state::{Bounds, Host, Phase, State};
+pub use state::{Bounds, CLOSE_TIME_MAX, Host, Phase, State};

@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::gate::Gate;
+use crate::metrics::Scrapes;
 use crate::metrics::measures::{Measures, Surroundings};
 use crate::metrics::meters::Meters;
 use crate::metrics::times::TimesAt;
@@ -19,6 +20,13 @@ use tokio::sync::{Semaphore, watch};
 
 /// Unit of the budget for bodies.
 pub const BUDGET_UNIT_BYTES: usize = 1 << 10;
+
+/// Time for requests under way to end once the node stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for the sessions of a door to end.
+const SESSIONS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Longest time that doors with the usual limits take to close.
+pub const CLOSE_TIME_MAX: Duration = DRAIN_TIMEOUT.saturating_add(SESSIONS_TIMEOUT);
 
 /// Limits of a door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +74,7 @@ impl Default for Bounds {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             call_timeout: Duration::from_secs(10),
-            drain_timeout: Duration::from_secs(2),
+            drain_timeout: DRAIN_TIMEOUT,
             metrics_queues: 1_000,
         }
     }
@@ -79,7 +87,9 @@ pub type Told<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Host: Debug + Send + Sync {
     /// The way to it.
     fn local(&self) -> LocalNode;
-    /// Asks it who it is. It answers without a cluster, a leader or a peer, as soon as it takes its next event; `None` once it has stopped.
+    /// Asks whether it takes events, whatever its log and its clients do. False once it has stopped.
+    fn alive(&self) -> Told<'_, bool>;
+    /// Asks it who it is. It answers without a cluster, a leader or a peer, as soon as it takes requests; `None` once it has stopped.
     fn identity(&self) -> Told<'_, Option<Identity>>;
     /// Counters and gauges that are there without asking the node, by the names that `norn status` shows, zeros included.
     fn counters(&self) -> Vec<(&'static str, u64)>;
@@ -125,6 +135,8 @@ pub struct State {
     pub meters: Meters,
     /// Keys of repeated claims.
     pub(crate) keys: crate::api::Keys,
+    /// What scrapes of metrics share.
+    pub scrapes: Scrapes,
     /// What taskstore's service keeps.
     pub(crate) taskstore: crate::taskstore::Memory,
     /// What Skuld's interface keeps.
@@ -145,6 +157,7 @@ impl State {
             watches: Kept::default(),
             meters: Meters::default(),
             keys: crate::api::Keys::default(),
+            scrapes: Scrapes::default(),
             taskstore: crate::taskstore::Memory::default(),
             skuld: crate::skuld::Memory::default(),
             gate: OnceLock::new(),
@@ -187,8 +200,10 @@ impl State {
 
     /// Ends the sessions of the gate. Tasks that were granted to no caller go back.
     pub async fn close(&self) {
-        if let Some(gate) = self.gate.get() {
-            gate.close().await;
+        if let Some(gate) = self.gate.get()
+            && tokio::time::timeout(SESSIONS_TIMEOUT, gate.close()).await.is_err()
+        {
+            tracing::debug!("sessions of the door are cut off");
         }
     }
 }

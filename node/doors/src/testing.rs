@@ -17,10 +17,11 @@ use norn_wire::limits::FRAME_BYTES_MAX;
 use norn_wire::response::{Identity, Welcome};
 use norn_wire::{ClusterId, Error, ErrorCode, NodeId, Request, Response, Versions};
 use std::future::{pending, ready};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
 /// Address of a door on this machine, as clients name it.
@@ -98,8 +99,12 @@ pub struct Facts {
     pub identity: Option<Identity>,
     /// It takes no event.
     pub stuck: bool,
+    /// It takes no request: its log is full.
+    pub log_full: bool,
     /// What it measures.
     pub measures: Measures,
+    /// How long it measures.
+    pub measures_after: Duration,
     /// What it counts.
     pub counters: Vec<(&'static str, u64)>,
     /// What is seen of files.
@@ -115,6 +120,9 @@ pub struct Node {
     /// What it tells; it may be changed.
     pub facts: Mutex<Facts>,
     asked: Arc<Mutex<Vec<Request>>>,
+    looks: Arc<Semaphore>,
+    /// How often it was asked for its measures.
+    pub measured: AtomicUsize,
 }
 
 impl Node {
@@ -128,13 +136,18 @@ impl Node {
                 tokio::spawn(serve(stream, script.clone(), Arc::clone(&notes)));
             }
         });
-        Arc::new(Node { local, facts: Mutex::default(), asked })
+        Node::made(local, Facts::default(), asked)
     }
 
     /// A node that takes no request, and tells this.
     pub fn telling(facts: Facts) -> Arc<Node> {
         let local = local_node(Versions::SPOKEN.newest).0;
-        Arc::new(Node { local, facts: Mutex::new(facts), asked: Arc::default() })
+        Node::made(local, facts, Arc::default())
+    }
+
+    fn made(local: LocalNode, facts: Facts, asked: Arc<Mutex<Vec<Request>>>) -> Arc<Node> {
+        let (facts, looks) = (Mutex::new(facts), Arc::new(Semaphore::new(1)));
+        Arc::new(Node { local, facts, asked, looks, measured: AtomicUsize::new(0) })
     }
 
     fn facts(&self) -> Facts {
@@ -147,9 +160,14 @@ impl Host for Node {
         self.local.clone()
     }
 
-    fn identity(&self) -> state::Told<'_, Option<Identity>> {
+    fn alive(&self) -> state::Told<'_, bool> {
         let Facts { identity, stuck, .. } = self.facts();
-        if stuck { Box::pin(pending()) } else { Box::pin(ready(identity)) }
+        if stuck { Box::pin(pending()) } else { Box::pin(ready(identity.is_some())) }
+    }
+
+    fn identity(&self) -> state::Told<'_, Option<Identity>> {
+        let Facts { identity, stuck, log_full, .. } = self.facts();
+        if stuck || log_full { Box::pin(pending()) } else { Box::pin(ready(identity)) }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -163,8 +181,15 @@ impl Host for Node {
     }
 
     fn measures(&self) -> state::Told<'_, Option<Arc<Measures>>> {
-        let Facts { measures, stuck, .. } = self.facts();
-        if stuck { Box::pin(pending()) } else { Box::pin(ready(Some(Arc::new(measures)))) }
+        self.measured.fetch_add(1, Ordering::Relaxed);
+        let Facts { measures, measures_after, stuck, .. } = self.facts();
+        if stuck {
+            return Box::pin(pending());
+        }
+        Box::pin(async move {
+            tokio::time::sleep(measures_after).await;
+            Some(Arc::new(measures))
+        })
     }
 
     fn ask<'a>(&'a self, address: &'a str, request: Request) -> state::Told<'a, Result<Response, Error>> {
@@ -178,7 +203,13 @@ impl Host for Node {
     }
 
     fn surroundings(&self) -> state::Told<'_, Option<Surroundings>> {
-        Box::pin(ready(Some(self.facts().surroundings)))
+        // As a node does: one look at a time.
+        let Ok(look) = Arc::clone(&self.looks).try_acquire_owned() else { return Box::pin(ready(None)) };
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            drop(look);
+            Some(self.facts().surroundings)
+        })
     }
 }
 

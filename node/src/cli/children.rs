@@ -3,6 +3,7 @@
 //! Each child has a thread of its own that starts it and waits for it. The thread must live as long as the child, because the system
 //! notifies a child of the death of the *thread* that started it.
 
+use norn_node::runtime::server::STOP_TIME_MAX;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -17,8 +18,8 @@ use tokio::sync::mpsc;
 
 /// Pause before a child that ended is restarted.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for children to stop.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for children to stop: what a node needs for its callers and its leaderships, and a moment for its disk.
+const STOP_PATIENCE: Duration = STOP_TIME_MAX.saturating_add(Duration::from_secs(2));
 
 /// How to start a child.
 #[derive(Debug, Clone)]

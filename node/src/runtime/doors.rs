@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OnceCell, oneshot, watch};
 
-/// How long an answer to who the node is serves further askers. Checks of its health may come from strangers, in any number.
-const IDENTITY_SHARED: Duration = Duration::from_millis(250);
+/// How long an answer about the node's health serves further askers. Checks of it may come from strangers, in any number.
+const HEALTH_SHARED: Duration = Duration::from_millis(250);
 
 /// Time limit for an answer of a node outside the cluster.
 const OUTSIDE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -99,6 +99,8 @@ pub(in crate::runtime) struct NodeHost {
     caller: OnceCell<Caller>,
     /// The last answer to who the node is, shared by all that ask within a moment.
     identity_last: Mutex<Option<(Instant, Identity)>>,
+    /// When it took an event last, as far as it was asked.
+    alive_last: Mutex<Option<Instant>>,
 }
 
 impl NodeHost {
@@ -109,8 +111,8 @@ impl NodeHost {
         lookout: Lookout,
         certificates: Renewal,
     ) -> NodeHost {
-        let (caller, identity_last) = (OnceCell::new(), Mutex::default());
-        NodeHost { local, questions, metrics, lookout, certificates, caller, identity_last }
+        let (caller, identity_last, alive_last) = (OnceCell::new(), Mutex::default(), Mutex::default());
+        NodeHost { local, questions, metrics, lookout, certificates, caller, identity_last, alive_last }
     }
 }
 
@@ -150,11 +152,26 @@ impl Host for NodeHost {
         Box::pin(self.lookout.look())
     }
 
+    fn alive(&self) -> Told<'_, bool> {
+        Box::pin(async {
+            let mut last = self.alive_last.lock().await;
+            if last.is_some_and(|at| at.elapsed() < HEALTH_SHARED) {
+                return true;
+            }
+            let (asker, told) = oneshot::channel();
+            // Not as a client asks: requests of clients wait while the log is full.
+            let is_alive =
+                self.questions.inputs.internal.send(Internal::Alive(asker)).await.is_ok() && told.await.is_ok();
+            *last = is_alive.then(Instant::now);
+            is_alive
+        })
+    }
+
     fn identity(&self) -> Told<'_, Option<Identity>> {
         Box::pin(async {
             let mut last = self.identity_last.lock().await;
             if let Some((at, identity)) = &*last
-                && at.elapsed() < IDENTITY_SHARED
+                && at.elapsed() < HEALTH_SHARED
             {
                 return Some(identity.clone());
             }
@@ -208,9 +225,16 @@ impl OpenDoors {
     }
 }
 
+/// The name of a principal at the doors. A node and a client may have the same one, and those without a certificate have names as well;
+/// no name of a certificate has a colon.
+fn name_of(principal: &Principal) -> String {
+    let kind = if principal.node { "node" } else { "client" };
+    format!("{kind}:{}", principal.name)
+}
+
 fn principal_of(certificate: &CertificateDer<'_>) -> Result<String, String> {
     match tls::principal_of(certificate) {
-        Ok(principal) => Ok(principal.name.to_string()),
+        Ok(principal) => Ok(name_of(&principal)),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -218,6 +242,8 @@ fn principal_of(certificate: &CertificateDer<'_>) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use norn_client::local::local_node;
+    use norn_client::tls::CertificateFiles;
     use tokio::sync::mpsc;
 
     /// Goal: a health check that hangs up leaves no client number open, whatever the node does meanwhile.
@@ -238,6 +264,28 @@ mod tests {
             let Some(External::Gone { client: gone }) = asked.recv().await else { panic!("it is still open") };
             assert_eq!(gone, client);
         }
+    }
+
+    /// Goal: health says that the driver ticks also while the log is full, and requests of clients are not taken.
+    #[tokio::test]
+    async fn a_node_is_alive_while_it_takes_no_requests() {
+        let (internal, mut asked) = mpsc::channel(1);
+        let (external, _full) = mpsc::channel(1);
+        let (replies, _answers) = answers();
+        external.send(External::Opened { client: ClientId(1), replies }).await.unwrap();
+        let questions = Arc::new(OwnQuestions::new(Inputs { internal, external }, "n".into()));
+        let files = CertificateFiles { authority: "".into(), certificate: "".into(), key: "".into() };
+        let lookout = Lookout::new("/".into(), files);
+        let host = NodeHost::new(local_node(2).0, questions, Arc::default(), lookout);
+        let driver = tokio::spawn(async move {
+            let Some(Internal::Alive(asker)) = asked.recv().await else { panic!("another question") };
+            asker.send(()).unwrap();
+        });
+        assert!(host.alive().await);
+        driver.await.unwrap();
+        assert!(host.alive().await, "the answer serves those that come within a moment");
+        *host.alive_last.lock().await = None;
+        assert!(!host.alive().await, "the driver has ended");
     }
 
     #[test]

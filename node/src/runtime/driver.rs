@@ -16,7 +16,7 @@ use norn_wire::membership::{Member, Roster};
 use norn_wire::{NodeId, PartitionId, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Bytes of state in one part of a snapshot: as many are copied between two events, and written between two syncs.
 const SAVED_BYTES: usize = 256 << 10;
@@ -65,6 +65,8 @@ pub enum Internal {
     Memory(MemoryReport),
     /// Measure the node.
     Measure(Asker),
+    /// Say that events are taken.
+    Alive(oneshot::Sender<()>),
     /// Hand leaderships over and stop.
     Shutdown,
 }
@@ -263,6 +265,11 @@ impl Running {
             Internal::Archived { partition, number, done } => Event::Archived { partition, number, done },
             Internal::Memory(report) => Event::Memory(report),
             Internal::Measure(asker) => return self.measuring.ask(asker),
+            Internal::Alive(asker) => {
+                // One that has gone needs no answer.
+                let _ = asker.send(());
+                return;
+            }
             Internal::Shutdown => Event::Shutdown,
         };
         self.step(event);

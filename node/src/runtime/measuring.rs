@@ -6,10 +6,13 @@ use norn_doors::metrics::times::TimesAt;
 use norn_engine::{Measures as Raw, Node, QueueMeasures, Spread};
 use norn_model::limits::SPREAD_MS;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Queues of partitions that are measured in one turn.
-const QUEUES_PER_TURN: usize = 1_000;
+/// Queues of partitions that are measured before the clock is looked at. The work for one is bounded.
+const QUEUES_AT_ONCE: usize = 32;
+/// Time for measuring in one turn. Events wait for so long.
+const TURN_TIME: Duration = Duration::from_millis(1);
 
 /// Where to send measures.
 pub type Asker = oneshot::Sender<Arc<Measures>>;
@@ -38,8 +41,11 @@ impl Measuring {
     /// Measures the next piece, and tells those that wait once all is measured.
     pub fn advance(&mut self, node: &mut Node) {
         let Some(raw) = &mut self.raw else { return };
-        if !node.measure(raw, QUEUES_PER_TURN) {
-            return;
+        let begin = Instant::now();
+        while !node.measure(raw, QUEUES_AT_ONCE) {
+            if begin.elapsed() >= TURN_TIME {
+                return;
+            }
         }
         let measures = Arc::new(told(self.raw.take().unwrap_or_default()));
         for asker in self.askers.drain(..) {

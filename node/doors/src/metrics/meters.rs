@@ -175,8 +175,10 @@ pub fn outcome_of(status: u16, code: Option<&str>) -> &'static str {
     match (code, status) {
         (Some("denied" | "unauthenticated"), _) | (None, 401 | 403) => "denied",
         (Some("overloaded" | "no_space"), _) | (None, 429) => "overloaded",
-        (Some("unavailable" | "not_ready" | "clock_ahead" | "stale"), _) | (None, 503) => "unavailable",
-        (Some("unknown"), _) | (None, 504) => "unknown",
+        (Some("unavailable" | "not_ready" | "clock_ahead" | "stale"), _) | (_, 503) => "unavailable",
+        // What is not there is refused like what is not allowed. Of any other failure the outcome is not known.
+        (Some("unsupported"), _) | (None, 501) => "refused",
+        (Some("unknown"), _) | (_, 500..) => "unknown",
         (Some(_), _) | (None, 400..) => "refused",
         (None, _) => "ok",
     }
@@ -194,8 +196,11 @@ mod tests {
         assert_eq!(["overloaded", "no_space"].map(of), ["overloaded"; 2]);
         assert_eq!(["unavailable", "not_ready", "clock_ahead", "stale"].map(of), ["unavailable"; 4]);
         assert_eq!(of("unknown"), "unknown");
-        let by_status = [200, 201, 404, 403, 429, 503, 504, 500].map(|status| outcome_of(status, None));
-        assert_eq!(by_status, ["ok", "ok", "refused", "denied", "overloaded", "unavailable", "unknown", "refused"]);
+        let by_status = [200, 201, 404, 403, 429, 501, 503].map(|status| outcome_of(status, None));
+        assert_eq!(by_status, ["ok", "ok", "refused", "denied", "overloaded", "refused", "unavailable"]);
+        assert_eq!([500, 502, 504].map(|status| outcome_of(status, None)), ["unknown"; 3]);
+        assert_eq!([outcome_of(500, Some("internal")), outcome_of(503, Some("x"))], ["unknown", "unavailable"]);
+        assert_eq!(outcome_of(501, Some("unsupported")), "refused");
     }
 
     #[test]

@@ -11,9 +11,17 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit as UnitOf};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
-/// Label of all queues together that have no line of their own. It is no name of a queue that an operator would choose.
+/// Label of all queues together that have no line of their own.
 pub const OTHER_QUEUES: &str = "_other";
+
+/// Label of a queue: its name, but for those that are taken for [`OTHER_QUEUES`]. A queue `_other` has the label `__other`, a queue
+/// `__other` the label `___other`, and so on.
+fn label_of(name: &str) -> String {
+    let looks_so = name.trim_start_matches('_') == "other" && name != "other";
+    if looks_so { format!("_{name}") } else { name.to_owned() }
+}
 
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
@@ -55,7 +63,7 @@ impl Queues {
     /// The lines to tell of.
     fn select(&self, lines: &[QueueLine]) -> Vec<(String, QueueLine)> {
         let named = |line: &&QueueLine| !line.name.is_empty();
-        let told = |line: &QueueLine| (line.name.clone(), line.clone());
+        let told = |line: &QueueLine| (label_of(&line.name), line.clone());
         match self {
             Queues::Matching(pattern) => {
                 let matching = lines.iter().filter(named).filter(|line| Queues::matches(pattern, &line.name));
@@ -122,10 +130,11 @@ impl Scrape {
         self.count("norn_build", &[version], 1);
     }
 
-    /// Takes how far the node is, and whether it told all in time.
-    pub fn take_standing(&mut self, is_ready: bool, is_incomplete: bool) {
+    /// Takes how far the node is, whether it told all in time, and how old its measures are.
+    pub fn take_standing(&mut self, is_ready: bool, is_incomplete: bool, measures_age: Duration) {
         self.count("norn_ready", &[], is_ready.into());
         self.count("norn_scrape_incomplete", &[], is_incomplete.into());
+        self.number("norn_measures_age_seconds", &[], measures_age.as_secs_f64());
     }
 
     /// Takes the counters of the host, and the times of its syncs.

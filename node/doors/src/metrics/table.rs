@@ -159,6 +159,13 @@ const DOORS: &[Metric] = &[
     metric("norn_http_received_bytes", Kind::Counter, Unit::Bytes, NONE, "Bytes of requests, without TLS."),
     metric("norn_http_sent_bytes", Kind::Counter, Unit::Bytes, NONE, "Bytes of answers, without TLS."),
     gauge("norn_scrape_incomplete", NONE, "1 if the node did not tell all in time: what it would tell is left out."),
+    metric(
+        "norn_measures_age_seconds",
+        Kind::Gauge,
+        Unit::Seconds,
+        NONE,
+        "How old is what the node tells of queues, partitions and members: more than 0 where measuring takes longer than a scrape waits.",
+    ),
     gauge("norn_ready", NONE, "1 if the node has read its log and is not about to stop."),
     metric("norn_build", Kind::Info, Unit::Number, &["version"], "Version of the node."),
 ];

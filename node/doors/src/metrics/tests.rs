@@ -13,6 +13,8 @@ use crate::testing::{Door, Facts, Node};
 use openmetrics::{Family, check};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 fn queue(name: &str, place: u64) -> QueueLine {
     let times = TimesAt::of_ms(&[10, 100], &[1, 2, 3], 5_000);
@@ -189,4 +191,61 @@ fn counts_and_states_of_queues_are_in_the_table() {
     assert!(COUNTS.into_iter().all(|name| super::table::find(name).is_some()));
     let about = super::table::find("norn_queue_tasks").unwrap().about;
     assert!(about.contains(&STATES.join(", ")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn scrapes_that_come_together_are_one_and_all_are_whole() {
+    let node = talkative(vec![queue("mail", 0)]);
+    node.facts.lock().unwrap().measures_after = Duration::from_millis(100);
+    let doors = doors(Arc::clone(&node));
+    let scrapes = futures_util::future::join_all((0..8).map(|_| scrape(&doors, "/metrics"))).await;
+    assert!(scrapes.iter().all(|families| sample(families, "norn_scrape_incomplete") == 0.0));
+    assert_eq!(node.measured.load(Ordering::Relaxed), 1, "one serves all");
+    scrape(&doors, "/metrics").await;
+    assert_eq!(node.measured.load(Ordering::Relaxed), 2, "a later one is new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_measures_for_long_tells_what_it_last_measured_and_how_old_that_is() {
+    let node = talkative(vec![queue("mail", 0)]);
+    node.facts.lock().unwrap().measures_after = Duration::from_secs(7);
+    let doors = doors(Arc::clone(&node));
+    let first = scrape(&doors, "/metrics").await;
+    assert_eq!(sample(&first, "norn_scrape_incomplete"), 1.0, "nothing was measured yet");
+    assert!(!first.contains_key("norn_queue_tasks"));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let second = scrape(&doors, "/metrics").await;
+    assert_eq!(sample(&second, "norn_scrape_incomplete"), 0.0);
+    assert_eq!(sample(&second, "norn_measures_age_seconds").round(), 10.0);
+    assert_eq!(sample(&second, r#"norn_queue_tasks{queue="mail",state="ready"}"#), 5.0);
+    assert_eq!(doors.get("/metrics?queue=mail").await.status, 200, "so do jobs for queues");
+    node.facts.lock().unwrap().measures_after = Duration::from_secs(3_600);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    scrape(&doors, "/metrics").await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let late = scrape(&doors, "/metrics").await;
+    assert_eq!(sample(&late, "norn_scrape_incomplete"), 1.0, "what is too old is not told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_that_cannot_have_its_turn_is_told_to_come_back() {
+    let node = talkative(Vec::new());
+    node.facts.lock().unwrap().stuck = true;
+    let doors = doors(node);
+    let patterns = ["/metrics?queue=a", "/metrics?queue=b", "/metrics?queue=c", "/metrics?queue=d", "/metrics?queue=e"];
+    let answers = futures_util::future::join_all(patterns.map(|path| doors.get(path))).await;
+    assert!(answers.iter().all(|told| told.status == 503), "{answers:?}");
+    assert!(answers.iter().any(|told| told.body.contains("another scrape")), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_queue_with_the_name_of_all_others_has_another_label() {
+    let names = ["_other", "__other", "other", "x_other", "a", "b"];
+    let lines =
+        names.into_iter().zip(0..).map(|(name, place)| QueueLine { states: [place + 1; 5], ..queue(name, place) });
+    let bounds = Bounds { metrics_queues: 4, ..Bounds::default() };
+    let doors = Door::of(bounds, Access::default(), Phase::Running(talkative(lines.collect())));
+    let families = scrape(&doors, "/metrics").await;
+    let ready = |queue: &str| sample(&families, &format!("norn_queue_tasks{{queue=\"{queue}\",state=\"ready\"}}"));
+    assert_eq!(["__other", "___other", "other", "x_other", "_other"].map(ready), [1.0, 2.0, 3.0, 4.0, 11.0]);
 }
