@@ -4,6 +4,7 @@
 //! calls do not use up the requests that a node lets a session have under way. Dropping the future of a call abandons it: a task that
 //! it was granted goes back at once. So a caller that hangs up holds nothing.
 
+use futures_util::future::join_all;
 use norn_client::client::Client;
 use norn_client::local::LocalNode;
 use norn_wire::{Error, ErrorCode};
@@ -12,12 +13,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Longest time for which a call asks the node to wait. A caller that hangs up leaves a place at the node for so long, unless its call is
+/// a claim, which its session takes back. A longer wait is made of several.
+pub const WAIT_PIECE_MS: u64 = 15_000;
+/// Longest time for which a request may wait.
+const WAIT_LONGEST_MS: u64 = 3_600_000;
 /// Waiting calls of one session. A node lets a session have a few more requests under way.
 const WAITS_PER_SESSION: usize = 2_048;
 /// Sessions for waiting calls of one principal.
 const WAITING_SESSIONS_MAX: usize = 16;
 /// Principals with sessions. That of the longest idle one without a call gives way.
 const PRINCIPALS_MAX: usize = 256;
+
+/// The time that a request wants to wait. `name` is its field or parameter.
+pub fn wait_of(name: &str, wait_ms: u64) -> Result<Duration, Error> {
+    if wait_ms > WAIT_LONGEST_MS {
+        let why = format!(
+            "{name} is {wait_ms}; a request waits for {WAIT_LONGEST_MS} at most, an hour: ask again to wait longer"
+        );
+        return Err(Error::invalid(why));
+    }
+    Ok(Duration::from_millis(wait_ms))
+}
 
 /// Makes clients of the own node.
 #[derive(Debug)]
@@ -140,12 +157,11 @@ impl Gate {
             lines.closed = true;
             std::mem::take(&mut lines.by_principal)
         };
-        for line in lines.into_values() {
-            line.short.close().await;
-            for (client, _) in line.waiting {
-                client.close().await;
-            }
-        }
+        let clients = lines.into_values().flat_map(|line| {
+            let waiting = line.waiting.into_iter().map(|(client, _)| client);
+            waiting.chain([line.short]).collect::<Vec<_>>()
+        });
+        join_all(clients.map(|client| async move { client.close().await })).await;
     }
 }
 

@@ -8,6 +8,7 @@ use crate::body::{JsonBody, Query};
 use crate::caller::{Short, Waiting};
 use crate::problem::{BodyProblems, KeyedProblems, Problem};
 use crate::handover::{self, handed_over};
+use crate::gate::{WAIT_PIECE_MS, wait_of};
 use crate::state::State;
 use axum::extract::State as Shared;
 use axum::http::HeaderMap;
@@ -29,7 +30,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Pause before the next call, after an answer that came before the wait was over.
-const EARLY_PAUSE: Duration = Duration::from_millis(50);
+pub const EARLY_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) fn router() -> OpenApiRouter<Arc<State>> {
     OpenApiRouter::new().routes(routes!(claim)).routes(routes!(renew_many)).routes(routes!(complete_many))
@@ -67,9 +68,11 @@ struct Found {
 /// Claims, and waits in pieces that a node allows.
 async fn find(client: &Client, mut claim: Claim, wait: Duration) -> Result<Found, Error> {
     let started = Instant::now();
+    // The session takes a claim back when its caller hangs up, but not one that is to be repeated.
+    let piece_ms = if claim.repeated { WAIT_PIECE_MS } else { WAIT_MS_MAX };
     loop {
         let left = wait.saturating_sub(started.elapsed());
-        claim.wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(WAIT_MS_MAX);
+        claim.wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(piece_ms);
         let (answer, lease_from) = client.call_for_lease(Call::Request(Request::Claim(claim.clone())), None).await;
         let Answer::Claimed { tasks, unavailable, .. } = answer? else { return Err(strange("claim")) };
         let left = wait.saturating_sub(started.elapsed());
@@ -104,8 +107,8 @@ async fn claim(
     headers: HeaderMap,
     JsonBody(input): JsonBody<api::ClaimInput>,
 ) -> Result<Response, Problem> {
-    let wait = Duration::from_millis(input.wait_ms.unwrap_or(0));
     let request = serde_json::to_vec(&input).unwrap_or_default();
+    let wait = wait_of("wait_ms", input.wait_ms.unwrap_or(0))?;
     let mut claim = Claim::try_from(input).map_err(invalid)?;
     let name = state.keys.name(&headers, &principal, &request)?;
     if let Some(name) = name {

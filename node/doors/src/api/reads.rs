@@ -5,6 +5,7 @@ use super::tasks::about;
 use crate::answer::Json;
 use crate::body::Query;
 use crate::caller::{Short, TaskAt, Waiting};
+use crate::gate::{WAIT_PIECE_MS, wait_of};
 use crate::problem::{Problem, Problems, ReadProblems};
 use crate::state::State;
 use axum::body::Body;
@@ -16,7 +17,6 @@ use norn_client::client::Client;
 use norn_client::client::calling::{has_ended, strange};
 use norn_client::client::explaining::explanations;
 use norn_client::session::Call;
-use norn_wire::limits::WAIT_MS_MAX;
 use norn_wire::response::{Losses, TaskView};
 use norn_wire::{Error, ErrorCode, QueueName, Request, Response as Answer, State as TaskState, TaskId};
 use serde::Deserialize;
@@ -217,9 +217,10 @@ async fn wait(
     TaskAt(id): TaskAt,
     Query(query): Query<WaitQuery>,
 ) -> Result<Response, Problem> {
+    let wait = wait_of("timeout_ms", query.timeout_ms)?;
     let waited = tokio::select! {
         biased;
-        task = ended(&client, id, Duration::from_millis(query.timeout_ms)) => Some(task?),
+        task = ended(&client, id, wait) => Some(task?),
         () = state.draining() => None,
     };
     let task = match waited {
@@ -229,17 +230,18 @@ async fn wait(
     Ok(Json(&api::Task::from(&task)).into_response())
 }
 
-/// Waits for the end of a task in pieces that a node allows.
+/// Waits for the end of a task in pieces, so that a caller that hangs up holds no place at the node for long.
 async fn ended(client: &Client, id: TaskId, wait: Duration) -> Result<TaskView, Error> {
     let started = Instant::now();
     loop {
         let left = wait.saturating_sub(started.elapsed());
-        let timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(WAIT_MS_MAX);
+        let timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(WAIT_PIECE_MS);
         let task = task(client, Request::Wait { id, timeout_ms }, id).await?;
-        // The node was asked for all the time that was left, unless that is more than a node allows.
-        if has_ended(task.state) || timeout_ms < WAIT_MS_MAX {
+        // The node was asked for all the time that was left, unless that is more than one piece.
+        if has_ended(task.state) || timeout_ms < WAIT_PIECE_MS {
             return Ok(task);
         }
+        tokio::time::sleep(super::claims::EARLY_PAUSE.min(wait.saturating_sub(started.elapsed()))).await;
     }
 }
 

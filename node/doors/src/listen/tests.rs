@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::access::Access;
+use crate::gate::WAIT_PIECE_MS;
 use crate::request::router;
 use crate::state::Bounds;
 use crate::testing::{Door as Scripted, Reply, Script};
@@ -201,9 +202,29 @@ async fn a_caller_that_hangs_up_frees_its_place_whatever_it_has_sent_ahead() {
         let stream = open.say(&format!("{wait}{ahead}")).await;
         until("the node is asked", || open.scripted.seen().len() > seen).await;
         assert_eq!(open.requests(), 1, "{wait}");
+        let waits_ms = open.scripted.seen().last().map(|call| match call {
+            Call::Wait { timeout_ms, .. } => *timeout_ms,
+            Call::Watch { wait_ms, .. } => *wait_ms,
+            // The session takes a claim back.
+            _ => 0,
+        });
+        assert!(waits_ms <= Some(WAIT_PIECE_MS), "a place at the node is held for {waits_ms:?}");
         drop(stream);
         until(&format!("{wait}{ahead}: the place is free"), || open.requests() == 0).await;
     }
+}
+
+#[tokio::test]
+async fn a_wait_of_days_is_refused() {
+    let door = Scripted::new(silent());
+    let id = "000038fxj5g21b4sg6y000800g17ne5m";
+    let wait = door.get(&format!("/v1/tasks/{id}/wait?timeout_ms=3600001")).await;
+    let claim = door.call(axum::http::Method::POST, "/v1/claims", r#"{"queues":["mail"],"wait_ms":3600001}"#).await;
+    for answer in [wait, claim] {
+        assert_eq!((answer.status, answer.json()["code"].as_str()), (StatusCode::BAD_REQUEST, Some("invalid")));
+        assert!(answer.body.contains("an hour"), "{}", answer.body);
+    }
+    assert!(door.seen().is_empty(), "the node is not asked");
 }
 
 #[tokio::test]
