@@ -67,6 +67,19 @@ pub async fn open(
     Ok(response)
 }
 
+/// What a stream does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Wait for events.
+    Wait,
+    /// Take what came while the reader was away, and then see whether the join of its group has ended.
+    Resume,
+    /// See whether the join of the group has ended: its end may be among what was missed.
+    Look,
+    /// Take what is there, and end, as the join of the group has ended.
+    Finish,
+}
+
 /// A stream under way.
 struct Streaming {
     client: Waiting,
@@ -78,6 +91,7 @@ struct Streaming {
     comment_at: Instant,
     /// Whether the last call failed, which is said once.
     failing: bool,
+    next: Next,
     over: bool,
     _place: OwnedSemaphorePermit,
     _counted: Present,
@@ -94,6 +108,7 @@ impl Streaming {
             text: format!("retry: {}\n\n", PAUSE.as_millis()),
             comment_at: Instant::now() + COMMENT_INTERVAL,
             failing: false,
+            next: Next::Wait,
             over: false,
             _place: place,
         }
@@ -112,6 +127,7 @@ impl Streaming {
             (Some(cursor), Some(subject)) => {
                 // What came meanwhile is the first answer. The node is asked as soon as the reader takes it.
                 self.watch = WatchState::resume(subject, cursor);
+                self.next = Next::Resume;
                 return Ok(());
             }
             // The place is forgotten: the reader has to look for itself what it has missed.
@@ -121,24 +137,20 @@ impl Streaming {
         self.ask(0).await?;
         let id = self.place();
         self.notice(id.as_deref(), WatchNoticeKind::Begun, None);
-        self.look_at_group().await
+        if self.group_has_ended().await? {
+            self.end(Some(ENDED_ID), WatchNoticeKind::Ended);
+        }
+        Ok(())
     }
 
-    /// Ends the stream if the join of its group has ended. It may not exist yet.
-    async fn look_at_group(&mut self) -> Result<(), Problem> {
-        let Some(group) = self.group else { return Ok(()) };
+    /// Whether the join of the group has ended, if a group is watched. It may not exist yet.
+    async fn group_has_ended(&self) -> Result<bool, Error> {
+        let Some(group) = self.group else { return Ok(false) };
         match self.client.get(group).await {
-            Ok(task) if task.group.is_none() => {
-                Err(Error::invalid("the task is no join of a group").about(group).into())
-            }
-            Ok(task) => {
-                if has_ended(task.state) {
-                    self.end(Some(ENDED_ID), WatchNoticeKind::Ended);
-                }
-                Ok(())
-            }
-            Err(error) if error.code == ErrorCode::NotFound => Ok(()),
-            Err(error) => Err(error.into()),
+            Ok(task) if task.group.is_none() => Err(Error::invalid("the task is no join of a group").about(group)),
+            Ok(task) => Ok(has_ended(task.state)),
+            Err(error) if error.code == ErrorCode::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -149,7 +161,12 @@ impl Streaming {
             if self.over {
                 return None;
             }
-            if self.tell().await {
+            if state.drains() {
+                // What is not told yet comes when the reader goes on at another node.
+                self.end(None, WatchNoticeKind::Bye);
+                continue;
+            }
+            if self.tell() {
                 continue;
             }
             tokio::select! {
@@ -163,10 +180,9 @@ impl Streaming {
         Some(Bytes::from(std::mem::take(&mut self.text)))
     }
 
-    /// Asks for the next events. Dropping the future loses nothing.
+    /// Makes the next call. Dropping the future loses nothing.
     async fn go_on(&mut self) {
-        let told = self.ask(CALL_MS).await;
-        match told {
+        match self.go_on_once().await {
             Ok(()) => self.failing = false,
             Err(error) if error.passes() => {
                 if !std::mem::replace(&mut self.failing, true) {
@@ -183,6 +199,28 @@ impl Streaming {
         }
     }
 
+    async fn go_on_once(&mut self) -> Result<(), Error> {
+        match self.next {
+            Next::Wait => self.ask(CALL_MS).await,
+            Next::Resume => {
+                self.ask(0).await?;
+                self.next = Next::Look;
+                Ok(())
+            }
+            Next::Look => {
+                self.next = if self.group_has_ended().await? { Next::Finish } else { Next::Wait };
+                Ok(())
+            }
+            Next::Finish => {
+                self.ask(0).await?;
+                if !self.tell() {
+                    self.end(Some(ENDED_ID), WatchNoticeKind::Ended);
+                }
+                Ok(())
+            }
+        }
+    }
+
     async fn ask(&mut self, wait_ms: u64) -> Result<(), Error> {
         match self.client.call(Call::Request(self.watch.request(wait_ms)), None).await? {
             Answer::Watched(watched) => self.watch.take(watched),
@@ -192,8 +230,7 @@ impl Streaming {
     }
 
     /// Writes what is known, up to the size of a chunk. Returns whether there was anything.
-    async fn tell(&mut self) -> bool {
-        let mut lagged = false;
+    fn tell(&mut self) -> bool {
         while self.text.len() < CHUNK_BYTES && !self.over {
             let Some(news) = self.watch.take_news() else { break };
             // Only behind the last item of an answer nothing is lost by going on there.
@@ -206,17 +243,15 @@ impl Streaming {
                     }
                 }
                 WatchNews::Lagged => {
-                    lagged = true;
+                    if self.next == Next::Wait {
+                        self.next = Next::Look;
+                    }
                     self.notice(id.as_deref(), WatchNoticeKind::Lagged, None);
                 }
                 WatchNews::Silent(partitions) => {
                     self.notice(id.as_deref(), WatchNoticeKind::Silent, Some(partitions));
                 }
             }
-        }
-        // The end of the join may be among what was missed. If it cannot be read now, its event or the next lag comes.
-        if lagged && !self.over && self.look_at_group().await.is_err() {
-            tracing::debug!("the join of a watched group could not be read");
         }
         !self.text.is_empty()
     }

@@ -5,8 +5,10 @@ use axum::body::{Body, BodyDataStream};
 use axum::http::{Request as HttpRequest, StatusCode};
 use futures_util::StreamExt;
 use norn_client::api::watch_cursor_text;
+use norn_wire::group::GroupView;
+use norn_wire::response::TaskView;
 use norn_wire::watch::{Subject, WatchCursor, WatchEvent, WatchPlace, Watched};
-use norn_wire::{Error, ErrorCode, NodeId, QueueName, Request, Response, State as TaskState, TaskId};
+use norn_wire::{Error, ErrorCode, NodeId, QueueName, Request, Response, Spec, State as TaskState, TaskId};
 use std::time::Duration;
 
 fn cursor(number: u64) -> WatchCursor {
@@ -214,5 +216,101 @@ async fn a_failure_that_does_not_pass_ends_the_stream_with_its_error() {
         text.starts_with("event: failed\ndata: {\"error\":{\"code\":\"denied\",\"message\":\"no longer\""),
         "{text}"
     );
+    assert!(stream.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_never_out_of_events_ends_as_well_when_the_node_is_about_to_stop() {
+    let mut number = 0;
+    let door = Door::new(Script::new(move |_| {
+        number += 1;
+        let events = if number == 1 { Vec::new() } else { vec![event(number, TaskState::Ready)] };
+        Response::Watched(told(number.into(), events))
+    }));
+    let mut stream = open(&door, "/v1/watch?queue=mail", None).await;
+    chunk(&mut stream).await;
+    assert!(chunk(&mut stream).await.contains("data: "));
+    door.drain();
+    assert_eq!(chunk(&mut stream).await, "event: bye\ndata: {\"watch\":\"bye\"}\n\n");
+    assert!(stream.next().await.is_none());
+}
+
+/// The join of a watched group.
+fn join() -> TaskId {
+    TaskId::new(1_700_000_000_000, 9, 7, 3)
+}
+
+fn join_in(state: TaskState) -> Reply {
+    let view = TaskView {
+        id: join(),
+        state,
+        spec: Spec::new(QueueName::new("mail").unwrap(), b"sum".to_vec()),
+        claims: Vec::new(),
+        updates: Vec::new(),
+        result: None,
+        reason: None,
+        log_incomplete: false,
+        conflict: false,
+        waits_for: Vec::new(),
+        children: Vec::new(),
+        children_open: false,
+        redriven: Vec::new(),
+        group: Some(GroupView { total: Some(2), ended: 2, failed: 0 }),
+        version: None,
+        ended_ms: None,
+        next_attempt_ms: None,
+        lost: None,
+    };
+    Reply::Answer(Response::Task(Box::new(view)))
+}
+
+const ENDED: &str = "id: ended\nevent: ended\ndata: {\"watch\":\"ended\"}\n\n";
+
+#[tokio::test]
+async fn the_end_of_a_group_that_was_missed_is_told_even_if_the_group_cannot_be_read_at_first() {
+    let (mut watches, mut reads) = (0, 0);
+    let script = Script::new(move |request| match request {
+        Request::Watch { .. } => {
+            watches += 1;
+            match watches {
+                1 => Reply::Answer(Response::Watched(told(0, Vec::new()))),
+                2 => Reply::Answer(Response::Watched(Watched { lagged: true, ..told(1, Vec::new()) })),
+                3 => Reply::Answer(Response::Watched(told(2, vec![event(5, TaskState::Done)]))),
+                4 => Reply::Answer(Response::Watched(told(3, Vec::new()))),
+                _ => Reply::Silence,
+            }
+        }
+        _ => {
+            reads += 1;
+            match reads {
+                1 => Error::new(ErrorCode::NotFound, "not yet").into(),
+                2 => Reply::Silence,
+                _ => join_in(TaskState::Done),
+            }
+        }
+    });
+    let bounds = Bounds { call_timeout: Duration::from_millis(50), ..Bounds::default() };
+    let door = Door::with(bounds, Access::default(), script);
+    let mut stream = open(&door, &format!("/v1/watch?group={}", join()), None).await;
+    let mut text = String::new();
+    while let Some(bytes) = tokio::time::timeout(Duration::from_secs(60), stream.next()).await.expect("it ends") {
+        text.push_str(std::str::from_utf8(&bytes.unwrap()).unwrap());
+    }
+    assert!(text.contains("event: lagged") && text.contains("trying again"), "{text}");
+    assert!(text.contains(&data(5, "done")), "what came before the end is told: {text}");
+    assert!(text.ends_with(ENDED), "{text}");
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_back_after_the_last_event_of_a_group_is_told_of_its_end() {
+    let script = Script::new(|request| match request {
+        Request::Watch { wait_ms: 0, .. } => Reply::Answer(Response::Watched(told(8, Vec::new()))),
+        Request::Watch { .. } => Reply::Silence,
+        _ => join_in(TaskState::Done),
+    });
+    let door = Door::new(script);
+    let mut stream = open(&door, &format!("/v1/watch?group={}", join()), Some(&watch_cursor_text(&cursor(8)))).await;
+    assert_eq!(chunk(&mut stream).await, "retry: 1000\n\n");
+    assert_eq!(chunk(&mut stream).await, ENDED);
     assert!(stream.next().await.is_none());
 }
