@@ -1,9 +1,11 @@
 //! Who a request is from, and whether it is let in.
 //!
 //! - Over TLS a client is who its certificate names, as over QUIC. Without one it may ask for the node's health alone.
-//! - Plain text comes from this machine, or from a proxy that the operator names; such a request has the name of the door.
-//! - Web pages of other sites cannot use the door of a machine through a browser on it: the `Host` of plain text must be an address or
-//!   `localhost` (against DNS rebinding), and an `Origin` must be this door's own or one that the operator allows.
+//! - Plain text comes from this machine, or from a proxy that the operator names; such a request has the name of the door. A certificate
+//!   gives a name of the form `KIND:NAME`, so that no two callers share one.
+//! - Web pages of other sites cannot use the door of a machine through a browser on it: the `Host` of plain text must be an address,
+//!   `localhost` or the host of an allowed origin (against DNS rebinding), and an `Origin` must be this door's own or one that the
+//!   operator allows. A proxy on another machine answers for the `Host` itself, and its word counts for how the client named the door.
 
 use crate::problem::Problem;
 use crate::state::State;
@@ -95,10 +97,14 @@ fn denied(why: impl Into<String>) -> Problem {
 pub async fn admit(Shared(state): Shared<Arc<State>>, mut request: Request, next: Next) -> Result<Response, Problem> {
     let peer = request.extensions().get::<Peer>().cloned().ok_or_else(|| unauthenticated("the peer is not known"))?;
     let host = host_of(&request);
-    if peer.plain && !state.access.proxies.contains(&peer.address.ip().to_canonical()) {
-        check_host(host.as_deref())?;
+    let ip = peer.address.ip().to_canonical();
+    let is_proxy = peer.plain && state.access.proxies.contains(&ip);
+    // A browser on this machine may come from the same address as a proxy on it.
+    if peer.plain && (!is_proxy || ip.is_loopback()) {
+        check_host(&state.access, host.as_deref())?;
     }
-    check_origin(&state.access, request.headers(), host.as_deref(), peer.plain)?;
+    let named = named_as(request.headers(), host.as_deref(), peer.plain, is_proxy);
+    check_origin(&state.access, request.headers(), named.as_deref())?;
     match peer.name {
         Ok(name) => {
             request.extensions_mut().insert(Principal(name));
@@ -117,22 +123,41 @@ fn host_of(request: &Request) -> Option<String> {
     request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned)
 }
 
+/// The origin by which the client named this door. A proxy tells it of the client's connection.
+fn named_as(headers: &HeaderMap, host: Option<&str>, plain: bool, is_proxy: bool) -> Option<String> {
+    let forwarded = |name: &str| {
+        let text = headers.get(name).filter(|_| is_proxy)?.to_str().ok()?;
+        // Of several proxies the first was named by the client.
+        text.split(',').next().map(str::trim).filter(|text| !text.is_empty())
+    };
+    let scheme = forwarded("x-forwarded-proto").unwrap_or(if plain { "http" } else { "https" });
+    Some(format!("{scheme}://{}", forwarded("x-forwarded-host").or(host)?))
+}
+
 /// Refuses names, which another site may have made point at this machine.
-fn check_host(host: Option<&str>) -> Result<(), Problem> {
+fn check_host(access: &Access, host: Option<&str>) -> Result<(), Problem> {
     let authority = host.and_then(|host| host.parse::<Authority>().ok());
     let name = authority.as_ref().map(|authority| authority.host().trim_matches(['[', ']']));
     match name {
         Some(name) if name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok() => Ok(()),
-        _ => Err(denied("without TLS, name this machine by its address or as localhost")),
+        Some(name) if access.origins.iter().any(|origin| is_host_of(name, origin)) => Ok(()),
+        _ => Err(denied(
+            "without TLS, name this machine by its address or as localhost; the setting `http_origins` allows further names",
+        )),
     }
 }
 
-/// Refuses web pages of other sites.
-fn check_origin(access: &Access, headers: &HeaderMap, host: Option<&str>, plain: bool) -> Result<(), Problem> {
+/// Whether this is the host in an origin, whatever the port.
+fn is_host_of(name: &str, origin: &str) -> bool {
+    let authority = origin.split_once("://").and_then(|(_, authority)| authority.parse::<Authority>().ok());
+    authority.is_some_and(|authority| authority.host().eq_ignore_ascii_case(name))
+}
+
+/// Refuses web pages of other sites. `named` is the origin by which the client named this door.
+fn check_origin(access: &Access, headers: &HeaderMap, named: Option<&str>) -> Result<(), Problem> {
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
-    let scheme = if plain { "http" } else { "https" };
-    let is_own = host.is_some_and(|host| origin.eq_ignore_ascii_case(&format!("{scheme}://{host}")));
+    let is_own = named.is_some_and(|named| origin.eq_ignore_ascii_case(named));
     if is_own || access.origins.iter().any(|allowed| allowed == origin) {
         return Ok(());
     }
@@ -142,18 +167,64 @@ fn check_origin(access: &Access, headers: &HeaderMap, host: Option<&str>, plain:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::Bounds;
+    use crate::testing::{Door, Script};
+    use axum::body::Body;
     use axum::http::HeaderValue;
+    use tower::ServiceExt;
 
     #[test]
     fn names_of_other_sites_are_refused_and_addresses_are_not() {
         for host in ["localhost", "localhost:7500", "127.0.0.1:7500", "[::1]:7500", "10.0.0.7"] {
-            check_host(Some(host)).unwrap();
+            check_host(&Access::default(), Some(host)).unwrap();
         }
         for host in
             [None, Some("evil.example"), Some("localhost.evil.example:7500"), Some(""), Some("127.0.0.1.nip.io")]
         {
-            assert_eq!(check_host(host).unwrap_err().code, "denied", "{host:?}");
+            assert_eq!(check_host(&Access::default(), host).unwrap_err().code, "denied", "{host:?}");
         }
+        let access = Access { origins: vec!["https://shop.example:8443".to_owned()], ..Access::default() };
+        for host in ["shop.example", "SHOP.example:8443", "localhost"] {
+            check_host(&access, Some(host)).unwrap();
+        }
+        assert!(check_host(&access, Some("shop.example.evil.example")).is_err());
+    }
+
+    /// What is answered to a web page's request through a proxy at `proxy`.
+    async fn through_proxy(proxy: &str, headers: &[(&str, &str)]) -> StatusCode {
+        let proxies = vec![proxy.parse().unwrap()];
+        let access = Access { proxies, ..Access::default() };
+        let door = Door::with(Bounds::default(), access, Script::default());
+        let request = Request::get("/v1/openapi.json").extension(Peer {
+            address: SocketAddr::new(proxy.parse().unwrap(), 5),
+            plain: true,
+            name: Ok(PROXY.into()),
+        });
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.body(Body::empty()).unwrap();
+        crate::request::router(&door.state).oneshot(request).await.unwrap().status()
+    }
+
+    #[tokio::test]
+    async fn a_page_behind_a_proxy_with_tls_is_the_doors_own() {
+        let origin = ("origin", "https://shop.example");
+        let forwarded = [origin, ("x-forwarded-proto", "https"), ("x-forwarded-host", "shop.example, inner")];
+        for (proxy, host) in [("127.0.0.1", "localhost:7500"), ("10.0.0.7", "shop.example"), ("10.0.0.7", "inner")] {
+            let host = ("host", host);
+            let all = [&[host][..], &forwarded].concat();
+            assert_eq!(through_proxy(proxy, &all).await, StatusCode::OK, "{host:?}");
+            assert_eq!(through_proxy(proxy, &[host, origin]).await, StatusCode::FORBIDDEN, "{host:?}");
+            let other = [&all[1..], &[host, ("origin", "https://evil.example")]].concat();
+            let evil: Vec<_> = other.into_iter().filter(|header| *header != origin).collect();
+            assert_eq!(through_proxy(proxy, &evil).await, StatusCode::FORBIDDEN, "{host:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_browser_on_the_machine_of_a_proxy_is_no_proxy() {
+        let rebound = [("host", "evil.example"), ("x-forwarded-host", "localhost"), ("x-forwarded-proto", "http")];
+        assert_eq!(through_proxy("127.0.0.1", &rebound).await, StatusCode::FORBIDDEN);
+        assert_eq!(through_proxy("10.0.0.7", &rebound).await, StatusCode::OK, "the proxy answers for its host");
     }
 
     #[test]
@@ -161,7 +232,7 @@ mod tests {
         let access = Access { origins: vec!["https://shop.example".to_owned()], ..Access::default() };
         let check = |origin: Option<&'static str>| {
             let headers = origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin)));
-            check_origin(&access, &headers.into_iter().collect(), Some("localhost:7500"), true)
+            check_origin(&access, &headers.into_iter().collect(), Some("http://localhost:7500"))
         };
         for origin in [None, Some("http://localhost:7500"), Some("https://shop.example")] {
             check(origin).unwrap();
