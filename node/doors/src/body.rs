@@ -138,12 +138,18 @@ impl Whole {
             let detail = format!("a body has at most {OBJECTS_MAX} objects and {VALUES_MAX} values; send less at once");
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", Retry::Never, detail));
         }
-        let made_bytes = objects * OBJECT_BYTES + values * VALUE_BYTES;
-        let held_units = self.memory.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let whole_bytes = self.bytes.len() + objects * OBJECT_BYTES + values * VALUE_BYTES;
+        if whole_bytes <= BUDGET_UNIT_BYTES {
+            // What every request takes. The number of requests bounds it, and a budget for bodies must not bound calls that wait.
+            self.memory = None;
+            return Ok(());
+        }
         // A body that would take more than there is in all is served alone.
-        let left_units = state.bounds.budget_units().saturating_sub(held_units);
-        let memory = take(state, made_bytes.div_ceil(BUDGET_UNIT_BYTES).min(left_units))?;
-        join(&mut self.memory, memory);
+        let units = whole_bytes.div_ceil(BUDGET_UNIT_BYTES).min(state.bounds.budget_units());
+        let held_units = self.memory.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        if units > held_units {
+            join(&mut self.memory, take(state, units - held_units)?);
+        }
         Ok(())
     }
 

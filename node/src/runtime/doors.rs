@@ -289,6 +289,14 @@ mod tests {
     }
 
     #[test]
+    fn callers_of_different_kinds_have_different_names() {
+        let named = |node: bool, name: &str| name_of(&Principal { name: name.into(), node });
+        let names = [named(true, "a"), named(false, "a"), named(false, "http"), "http".into(), "http-proxy".into()];
+        let different: std::collections::BTreeSet<&String> = names.iter().collect();
+        assert_eq!(different.len(), names.len());
+    }
+
+    #[test]
     fn plain_text_is_for_this_machine_and_for_proxies() {
         let speaks_tls = |listen: &str, proxies: &[&str], always_tls: bool| {
             let proxies = proxies.iter().map(|ip| ip.parse().unwrap()).collect();

@@ -6,8 +6,8 @@ use crate::gate::WAIT_PIECE_MS;
 use crate::request::router;
 use crate::state::Bounds;
 use crate::testing::{Door as Scripted, Reply, Script};
-use norn_wire::watch::Watched;
-use norn_wire::{Request as Call, Response as Answer, WatchCursor};
+use norn_wire::watch::{WatchEvent, Watched};
+use norn_wire::{QueueName, Request as Call, Response as Answer, State, TaskId, WatchCursor};
 use std::future::Future;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -238,11 +238,65 @@ async fn a_body_takes_memory_as_it_comes_and_until_its_request_is_answered() {
     assert!(whole - budget.available_permits() <= 64, "{}", budget.available_permits());
     drop(slow);
     until("it has gone", || budget.available_permits() == whole).await;
-    let claim = open.say(&post("/v1/claims", r#"{"queues":["mail"],"wait_ms":300000}"#)).await;
-    until("the node is asked", || !open.scripted.seen().is_empty()).await;
-    assert!(budget.available_permits() < whole, "what was parsed is there");
-    drop(claim);
-    until("it has gone", || budget.available_permits() == whole).await;
+    for (queues, takes) in [(1, 0), (64, 4)] {
+        let seen = open.scripted.seen().len();
+        let names: Vec<String> = (0..queues).map(|number| format!("\"mail/queue{number}\"")).collect();
+        let claim = format!("{{\"queues\":[{}],\"wait_ms\":300000}}", names.join(","));
+        let claim = open.say(&post("/v1/claims", &claim)).await;
+        until("the node is asked", || open.scripted.seen().len() > seen).await;
+        assert_eq!(whole - budget.available_permits(), takes, "what was parsed of {queues} is there");
+        drop(claim);
+        until("it has gone", || budget.available_permits() == whole).await;
+    }
+}
+
+/// A node whose watches never run out of events.
+fn busy() -> Script {
+    let mut number = 0;
+    Script::new(move |_| {
+        number += 1;
+        let id = TaskId::new(1_700_000_000_000, number, 7, 3);
+        let queue = QueueName::new("mail").unwrap();
+        let event = WatchEvent { id, queue, state: State::Ready, number: None, result: None, reason: None };
+        let events = if number == 1 { Vec::new() } else { vec![event; 1_000] };
+        Answer::Watched(Watched { events, cursor: WatchCursor { places: Vec::new() }, lagged: false, silent: 0 })
+    })
+}
+
+#[tokio::test]
+async fn a_stream_of_which_nothing_is_taken_is_cut() {
+    let open = Open::new(Bounds { idle_timeout: SOON, ..Bounds::default() }, busy()).await;
+    let _unread = open.say(&get("/v1/watch?queue=mail")).await;
+    until("it is under way", || open.requests() == 1).await;
+    until("it is cut", || open.requests() == 0).await;
+}
+
+#[tokio::test]
+async fn a_door_that_closes_answers_what_waits_and_ends_what_streams() {
+    let claim = post("/v1/claims", r#"{"queues":["mail"],"wait_ms":300000}"#);
+    let watch = get("/v1/watch?queue=mail");
+    for (script, request, last) in [
+        (silent(), &claim, "{\"tasks\":[],\"unavailable\":0}"),
+        (silent(), &watch, "data: {\"watch\":\"bye\"}\n\n\r\n0\r\n\r\n"),
+        (busy(), &watch, "data: {\"watch\":\"bye\"}\n\n\r\n0\r\n\r\n"),
+    ] {
+        let open = Open::new(Bounds { drain_timeout: NEVER, ..Bounds::default() }, script).await;
+        let mut caller = open.say(request).await;
+        until("the node is asked", || !open.scripted.seen().is_empty()).await;
+        let reading = tokio::spawn(async move { all_of(&mut caller).await });
+        open.scripted.drain();
+        in_time("the door closes", open.doors.close()).await;
+        let text = reading.await.unwrap();
+        assert!(text.ends_with(last), "{}", &text[text.len().saturating_sub(200)..]);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_asked_whether_its_other_end_is_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    ready(&stream);
+    assert!(stream.nodelay().unwrap() && SockRef::from(&stream).keepalive().unwrap());
 }
 
 /// A door over HTTP/2 without TLS, and a client of it with windows of this size.
