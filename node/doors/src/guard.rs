@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use http_body::{Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub struct Activity {
     body_bytes: AtomicU64,
     /// Requests that have ended.
     ended: AtomicU64,
+    /// Whether no further request is wanted.
+    closes: AtomicBool,
     /// The reader, which waits for the end of the requests to begin its time.
     reader: Mutex<Option<Waker>>,
 }
@@ -55,6 +57,19 @@ impl Activity {
         self.requests.fetch_add(1, Ordering::AcqRel);
         Underway(Arc::clone(self))
     }
+
+    /// Ends the connection as soon as no request is under way. A part of a head is none.
+    pub fn close(&self) {
+        self.closes.store(true, Ordering::Release);
+        self.wake_reader();
+    }
+
+    fn wake_reader(&self) {
+        let waker = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
 }
 
 /// A request under way.
@@ -65,10 +80,7 @@ impl Drop for Underway {
     fn drop(&mut self) {
         self.0.ended.fetch_add(1, Ordering::AcqRel);
         self.0.requests.fetch_sub(1, Ordering::AcqRel);
-        let waker = self.0.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.0.wake_reader();
     }
 }
 
@@ -161,7 +173,10 @@ pub struct Guard<S> {
     /// Since when no byte is taken.
     write_since: Option<Instant>,
     write_timer: Pin<Box<Sleep>>,
+    /// Whether no request has begun yet.
     is_first: bool,
+    /// Whether a byte has come.
+    has_received: bool,
 }
 
 impl<S> Guard<S> {
@@ -183,6 +198,7 @@ impl<S> Guard<S> {
             write_since: None,
             write_timer: Box::pin(sleep_until(now + limits.idle)),
             is_first: true,
+            has_received: false,
         }
     }
 
@@ -307,8 +323,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         // Registered before the look at the requests, so that an end in between wakes this reader.
         *this.activity.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
         let deadline = this.read_deadline();
+        // Over HTTP/2 the library says goodbye by itself, once it has heard from the client.
+        let may_end = this.limits.one_by_one || this.is_first && !this.has_received;
+        if may_end && deadline.is_some() && this.activity.closes.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(()));
+        }
         match this.poll_give(context, buffer) {
             Poll::Ready(result) => {
+                this.has_received |= buffer.filled().len() > before;
                 if buffer.filled().len() > before && this.limits.one_by_one && deadline.is_some() {
                     this.head_since.get_or_insert_with(Instant::now);
                 }

@@ -241,14 +241,15 @@ impl Door {
             Guard::new(stream, self.limits(true), Arc::clone(&activity), Arc::clone(&self.state.meters.traffic));
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX).keep_alive(true);
-        let router = self.router.clone();
-        let service = service_fn(move |request| answer(router.clone(), request, peer.clone(), &activity));
+        let (router, of_requests) = (self.router.clone(), Arc::clone(&activity));
+        let service = service_fn(move |request| answer(router.clone(), request, peer.clone(), &of_requests));
         let connection = builder.serve_connection(TokioIo::new(guard), service);
         tokio::pin!(connection);
         let mut stop = self.stop.clone();
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = stopped(&mut stop) => {
+                activity.close();
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -269,14 +270,15 @@ impl Door {
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
             .keep_alive_interval(PING_INTERVAL);
-        let router = self.router.clone();
-        let service = service_fn(move |request| answer(router.clone(), request, peer.clone(), &activity));
+        let (router, of_requests) = (self.router.clone(), Arc::clone(&activity));
+        let service = service_fn(move |request| answer(router.clone(), request, peer.clone(), &of_requests));
         let connection = builder.serve_connection(TokioIo::new(guard), service);
         tokio::pin!(connection);
         let mut stop = self.stop.clone();
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = stopped(&mut stop) => {
+                activity.close();
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

@@ -129,3 +129,17 @@ async fn a_part_of_a_head_that_came_with_the_request_before_has_the_time_of_head
     assert_eq!(guard.read(&mut bytes).await.unwrap(), 4);
     assert!(about(fails_after(&mut guard).await, 10));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_closes_ends_once_no_request_is_under_way() {
+    let (mut near, mut guard, activity) = guarded();
+    near.write_all(b"GET /a HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut bytes = [0; 64];
+    assert!(guard.read(&mut bytes).await.unwrap() > 0);
+    let underway = activity.begin(Some(0));
+    activity.close();
+    near.write_all(b"GET /b").await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(60), guard.read(&mut bytes)).await.is_err());
+    drop(underway);
+    assert_eq!(guard.read(&mut bytes).await.unwrap(), 0, "what has come of the next request is no request");
+}

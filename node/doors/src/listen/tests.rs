@@ -280,7 +280,10 @@ async fn a_door_that_closes_answers_what_waits_and_ends_what_streams() {
         (silent(), &watch, "data: {\"watch\":\"bye\"}\n\n\r\n0\r\n\r\n"),
         (busy(), &watch, "data: {\"watch\":\"bye\"}\n\n\r\n0\r\n\r\n"),
     ] {
-        let open = Open::new(Bounds { drain_timeout: NEVER, ..Bounds::default() }, script).await;
+        let bounds = Bounds { drain_timeout: NEVER, head_timeout: NEVER, idle_timeout: NEVER, ..Bounds::default() };
+        let open = Open::new(bounds, script).await;
+        let _idle = [open.connect().await, open.say("GET /start").await, open.say(&get("/startupz")).await];
+        until("these are there", || open.scripted.state.meters.connections.get() == 3).await;
         let mut caller = open.say(request).await;
         until("the node is asked", || !open.scripted.seen().is_empty()).await;
         let reading = tokio::spawn(async move { all_of(&mut caller).await });
