@@ -1,5 +1,6 @@
 //! The listener: connections, TLS, HTTP/1 and HTTP/2, and the end of all of them.
 
+mod handshakes;
 mod refuse;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use crate::state::State;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
+use handshakes::Handshakes;
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -41,6 +43,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Of all connections, one part in so many is for peers over TLS that show no certificate.
 const STRANGERS_PART: usize = 4;
+/// And one part in so many for handshakes, before those that hang give way.
+const HANDSHAKES_PART: usize = 4;
 /// Most bytes of the headers of a request.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Most requests under way on one connection of HTTP/2.
@@ -85,6 +89,7 @@ struct Door {
     tls: Option<Tls>,
     /// Places of peers over TLS that show no certificate. They may ask for the node's health, and must not take the places of others.
     strangers: Arc<Semaphore>,
+    handshakes: Handshakes,
     stop: watch::Receiver<bool>,
 }
 
@@ -127,8 +132,10 @@ impl Doors {
 
 impl Door {
     fn new(state: Arc<State>, router: Router, tls: Option<Tls>, stop: watch::Receiver<bool>) -> Door {
-        let strangers = Arc::new(Semaphore::new((state.bounds.connections_max / STRANGERS_PART).max(1)));
-        Door { state, router, tls, strangers, stop }
+        let connections_max = state.bounds.connections_max;
+        let strangers = Arc::new(Semaphore::new((connections_max / STRANGERS_PART).max(1)));
+        let handshakes = Handshakes::new(connections_max / HANDSHAKES_PART);
+        Door { state, router, tls, strangers, handshakes, stop }
     }
 
     /// Accepts until the door closes. Returns the connections that are open then.
@@ -167,6 +174,7 @@ impl Door {
             self.state.meters.turn_away(Turned::TooMany);
             if self.tls.is_some() {
                 // Its reason could only be told after a handshake, which is what a node with too many connections has no room for.
+                self.handshakes.make_room();
                 continue;
             }
             // Further ones wait in the system's queue until a refusal has ended, which it does in a moment.
@@ -194,10 +202,16 @@ impl Door {
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&tls.config.borrow()));
         let mut stop = self.stop.clone();
+        let mut handshake = self.handshakes.begin();
         let accepted = tokio::select! {
             accepted = tokio::time::timeout(self.state.bounds.head_timeout, acceptor.accept(stream)) => accepted,
+            () = handshake.gives_way() => {
+                self.state.meters.turn_away(Turned::Handshake);
+                return tracing::debug!(%address, "a handshake that hung gave way to others");
+            }
             () = stopped(&mut stop) => return,
         };
+        drop(handshake);
         let stream = match accepted {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {

@@ -389,17 +389,42 @@ impl rustls::server::ResolvesServerCert for NoCertificate {
     }
 }
 
-#[tokio::test]
-async fn a_handshake_that_hangs_does_not_hold_up_the_end() {
+/// TLS of a door that has no certificate to show.
+fn tls_without_certificate() -> Tls {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_no_client_auth().with_cert_resolver(Arc::new(NoCertificate));
-    let (_renewed, config) = watch::channel(Arc::new(config));
-    let tls = Tls { config, principal_of: |_| Err("none".to_owned()) };
+    Tls { config: watch::channel(Arc::new(config)).1, principal_of: |_| Err("none".to_owned()) }
+}
+
+#[tokio::test]
+async fn a_handshake_that_hangs_does_not_hold_up_the_end() {
     let bounds = Bounds { drain_timeout: NEVER, head_timeout: NEVER, ..Bounds::default() };
-    let open = Open::with(bounds, Some(tls), Script::default()).await;
+    let open = Open::with(bounds, Some(tls_without_certificate()), Script::default()).await;
     let mut hanging = open.say("\u{16}").await;
     in_time("the door closes", open.doors.close()).await;
     // It may be told by a reset, as a byte of it was not read.
     let _ = in_time("the connection ends", hanging.read(&mut [0])).await;
+}
+
+#[tokio::test]
+async fn handshakes_that_hang_do_not_keep_others_out() {
+    let bounds = Bounds { connections_max: 4, head_timeout: NEVER, ..Bounds::default() };
+    let open = Open::with(bounds, Some(tls_without_certificate()), Script::default()).await;
+    let mut hanging = Vec::new();
+    for _ in 0..4 {
+        hanging.push(open.say("\u{16}").await);
+    }
+    // A client that comes until it is answered, if by an alert, as what it sends is no TLS.
+    let answered = async {
+        loop {
+            let mut stream = open.connect().await;
+            let sent = stream.write_all(get("/livez").as_bytes()).await;
+            if sent.is_ok() && matches!(stream.read(&mut [0; 64]).await, Ok(1..)) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    in_time("a handshake has its turn", answered).await;
 }
