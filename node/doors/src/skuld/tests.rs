@@ -92,7 +92,7 @@ async fn each_refusal_of_the_door_is_in_skulds_form() {
     let bounded = |bounds| testing::Door::with(bounds, Access::default(), Script::default());
     let post = |path: &str| HttpRequest::post(format!("/skuld{path}"));
     let get = |path: &str| HttpRequest::get(format!("/skuld{path}"));
-    let long = || Body::from(r#"{"task":{"data":"too long"}}"#);
+    let long = || Body::from(format!(r#"{{"task":{{"data":"{}"}}}}"#, "x".repeat(2_000)));
     for (door, request, status) in [
         (none(), get("").body(Body::empty()), 404),
         (none(), get("/nothing").body(Body::empty()), 404),
