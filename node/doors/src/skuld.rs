@@ -318,10 +318,10 @@ async fn claim(client: Short, JsonBody(Take { dt, queue }): JsonBody<Take>) -> R
     match seen {
         Ok(view) => Ok(handed_over(Json(&Taken { task: Some(Task::from(&view)) }).into_response(), granted)),
         Err(error) => {
-            granted.settle();
             if let Err(error) = granted.release(id, token).await {
                 tracing::debug!(%id, %error, "a claim that was not answered stays until its lease ends");
             }
+            granted.settle();
             Err(without_effect(error).into())
         }
     }

@@ -54,6 +54,18 @@ async fn a_lent_id_stores_a_task_once() {
     assert_eq!(node.lock().unwrap().tasks.len(), 1);
 }
 
+// S50: named queues and priorities
+#[tokio::test]
+async fn a_task_goes_to_the_queue_and_has_the_priority_that_it_names() {
+    let (door, _) = open();
+    let body = json!({"task": {"data": "x", "queue": "mail", "priority": -3}});
+    let id = door.post("/skuld/tasks/enqueue", &body).await.body["id"].clone();
+    assert_eq!(door.post("/skuld/tasks/claim", &json!({"dt": 1_000})).await.body, json!({}), "it is of another queue");
+    let told = door.post("/skuld/tasks/claim", &json!({"dt": 1_000, "queue": "mail"})).await;
+    let task = &told.body["task"];
+    assert_eq!((&task["id"], &task["queue"], &task["priority"]), (&id, &json!("mail"), &json!(-3)));
+}
+
 #[tokio::test]
 async fn errors_are_in_skulds_form() {
     let (door, _) = open();

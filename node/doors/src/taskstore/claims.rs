@@ -64,11 +64,11 @@ impl Drop for Chosen {
 impl Chosen {
     /// Lets others choose the task, and waits until they can. If that fails, they can when the lease ends.
     async fn give_back(mut self) {
-        self.settle();
         let (id, token) = self.claim;
         if let Err(error) = self.client.release(id, token).await {
             tracing::debug!(%id, %error, "a chosen task stays held until its lease ends");
         }
+        self.settle();
     }
 }
 

@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    // T8, where a clock was wrong
+    // T8: where a clock was wrong
     #[test]
     fn numbers_come_back_to_a_clock_that_was_far_ahead() {
         const YEAR_MS: u64 = 365 * 86_400_000;

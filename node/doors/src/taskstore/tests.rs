@@ -52,6 +52,7 @@ async fn what_was_added_is_read() {
     assert_eq!(told.body, json!([two, null, one]));
 }
 
+// T31: a task that is not there
 #[tokio::test]
 async fn an_absent_task_is_null_and_a_malformed_request_is_told_why() {
     let (door, _) = open();
@@ -98,7 +99,7 @@ async fn each_refusal_of_the_door_is_a_problem_document() {
     }
 }
 
-// T30, T33: groups with tasks; a limit; owned tasks on request only
+// T29, T30, T33: groups with tasks; a limit; owned tasks on request only
 #[tokio::test]
 async fn a_group_is_listed_with_a_limit_and_with_owned_tasks() {
     let (door, _) = open();
@@ -109,7 +110,11 @@ async fn a_group_is_listed_with_a_limit_and_with_owned_tasks() {
     let owned = updated(&door, json!({"clientid": 7, "adds": [{"group": "map", "timespec": -60_000}]})).await;
     let listed = |query: &'static str| {
         let door = &door;
-        async move { door.get(&format!("/taskstore/group/map{query}")).await.body.as_array().unwrap().clone() }
+        async move {
+            let told = door.get(&format!("/taskstore/group/map{query}")).await;
+            assert_eq!(told.headers["content-type"], "application/json");
+            told.body.as_array().unwrap().clone()
+        }
     };
     let all = listed("").await;
     assert_eq!(all.len(), 250, "all that is not owned, over several pages");
@@ -193,6 +198,7 @@ async fn a_refusal_tells_apart_what_is_wrong_and_changes_nothing() {
     updated(&door, json!({"clientid": 7, "updates": [{"id": kept}], "deletes": [other]})).await;
 }
 
+// T43: where the node finds it
 #[tokio::test]
 async fn a_change_of_another_client_after_the_look_is_told_in_the_same_lists() {
     let (door, node) = open();
@@ -220,13 +226,44 @@ async fn a_claim_replaces_a_task_by_one_that_the_client_owns() {
     assert_eq!(told.body["error"], Value::Null);
     assert_eq!((&claimed["group"], &claimed["data"], &claimed["ownerid"]), (&json!("map"), &json!("x"), &json!(8)));
     assert!(claimed["id"].as_u64() > task["id"].as_u64());
-    assert!(claimed["timespec"].as_u64().unwrap() > now_ms() + 30_000);
+    assert!(claimed["timespec"].as_u64().unwrap().abs_diff(now_ms() + 60_000) < 30_000);
+    let of_claim = door.0.seen().into_iter().rev().find_map(|request| match request {
+        Request::Transact(transaction) => Some(transaction),
+        _ => None,
+    });
+    let of_claim = of_claim.unwrap();
+    let depends: Vec<TaskId> = of_claim.depends.iter().map(|depend| depend.id).collect();
+    assert!(messages::numbers(&depends).eq([signal.as_u64().unwrap()]), "it may vanish after the look");
     assert_eq!(door.get(&format!("/taskstore/task/{}", task["id"])).await.status, StatusCode::NOT_FOUND);
     let nothing = door.post("/taskstore/claim", &claim(json!(null))).await;
     assert_eq!(nothing.body, json!({"tasks": [], "error": null}), "it is owned until then");
     let error = refused(&door, "/taskstore/claim", claim(json!([signal, 5]))).await;
     assert_eq!(error, lists(json!([]), json!([]), json!([5]), json!([])), "even if nothing is there");
     assert_eq!(node.lock().unwrap().releases, 0);
+}
+
+// T38, T47: its owner has a task for as long as it refreshes its claim, and ends it; no other client does either
+#[tokio::test]
+async fn a_short_claim_is_refreshed_by_its_owner_alone() {
+    let (door, _) = open();
+    updated(&door, json!({"clientid": 7, "adds": [{"group": "map", "data": "x"}]})).await;
+    let told = door.post("/taskstore/claim", &json!({"clientid": 8, "group": "map", "duration": 30_000})).await;
+    let mut held = told.body["tasks"][0].clone();
+    for _ in 0..3 {
+        for change in [json!({"updates": [{"id": held["id"]}]}), json!({"deletes": [held["id"]]})] {
+            let mut body = json!({"clientid": 7});
+            body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            let error = refused(&door, "/taskstore/update", body).await;
+            assert_eq!(error, lists(json!([]), json!([]), json!([]), json!([held["id"]])));
+        }
+        let renewal = json!({"id": held["id"], "data": held["data"], "timespec": -90_000});
+        let renewed = updated(&door, json!({"clientid": 8, "updates": [renewal]})).await[0].clone();
+        assert!(renewed["id"].as_u64() > held["id"].as_u64() && renewed["data"] == json!("x"), "{renewed}");
+        assert!(renewed["timespec"].as_u64().unwrap().abs_diff(now_ms() + 90_000) < 30_000);
+        held = renewed;
+    }
+    updated(&door, json!({"clientid": 8, "deletes": [held["id"]]})).await;
+    assert_eq!(door.get("/taskstore/group/map?owned=1").await.body, json!([]));
 }
 
 #[tokio::test]
@@ -267,7 +304,7 @@ fn queue(group: &str) -> QueueName {
     Store::new(DEFAULT).unwrap().queue(group).unwrap()
 }
 
-// T18: a new group's tasks come in any order
+// T18, T45: a new group's tasks come in any order
 #[tokio::test]
 async fn a_group_gets_its_settings_with_its_first_task_and_keeps_an_operators() {
     let (door, node) = open();

@@ -183,6 +183,7 @@ mod tests {
         assert_eq!(added.spec.headers, [(OWNER_HEADER.to_owned(), "7".to_owned())]);
     }
 
+    // T43, T44: where the node finds it
     #[test]
     fn a_refusal_of_the_node_tells_replaced_and_deleted_apart_and_a_collision_is_drawn_again() {
         let store = store();
