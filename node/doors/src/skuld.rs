@@ -362,7 +362,7 @@ impl ClaimRef {
             ClaimRef::Token(token) => Err(Error::new(ErrorCode::NotFound, format!("the task has no claim {token}"))),
             ClaimRef::Place(_) if !shows_all => {
                 let text = format!(
-                    "a task shows its latest {CLAIMS_SHOWN_MAX} claims, so that their places have changed; give the cid that stands in the claim"
+                    "a task shows its latest {CLAIMS_SHOWN_MAX} claims, and their places change; give the cid that stands in the claim"
                 );
                 Err(Error::new(ErrorCode::Conflict, text))
             }

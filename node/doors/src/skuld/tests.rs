@@ -97,7 +97,7 @@ async fn errors_are_in_skulds_form() {
     assert!(told.status == StatusCode::NOT_FOUND && told.body["error"].as_str().unwrap().contains("no claim 0"));
 }
 
-// Whoever refuses: a handler, the router, or what stands before both
+// By a handler, by the router, and by what stands before both
 #[tokio::test]
 async fn each_refusal_of_the_door_is_in_skulds_form() {
     let none = || testing::Door::new(Script::default());
