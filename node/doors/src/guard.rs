@@ -41,6 +41,8 @@ pub struct Activity {
     begun: AtomicU64,
     /// Bytes of the body of the request that began last; the highest number if its length is not known.
     body_bytes: AtomicU64,
+    /// The request that began last has a body of unknown length, which has ended.
+    chunks_ended: AtomicBool,
     /// Requests that have ended.
     ended: AtomicU64,
     /// Whether no further request is wanted.
@@ -53,9 +55,16 @@ impl Activity {
     /// Counts a request for as long as the guard lives. The length of its body is given if it is known.
     pub fn begin(self: &Arc<Self>, body_bytes: Option<u64>) -> Underway {
         self.body_bytes.store(body_bytes.unwrap_or(u64::MAX), Ordering::Release);
+        self.chunks_ended.store(false, Ordering::Release);
         self.begun.fetch_add(1, Ordering::AcqRel);
         self.requests.fetch_add(1, Ordering::AcqRel);
         Underway(Arc::clone(self))
+    }
+
+    /// The body of unknown length has ended: what comes now is of a later request.
+    pub fn end_chunks(&self) {
+        self.chunks_ended.store(true, Ordering::Release);
+        self.wake_reader();
     }
 
     /// Ends the connection as soon as no request is under way. A part of a head is none.
@@ -106,6 +115,43 @@ impl http_body::Body for Held {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of a request, of which the guard has to know when it ends.
+pub struct Chunks {
+    body: Body,
+    activity: Arc<Activity>,
+}
+
+impl Chunks {
+    /// Watches a body of unknown length.
+    pub fn new(body: Body, activity: Arc<Activity>) -> Chunks {
+        Chunks { body, activity }
+    }
+}
+
+impl http_body::Body for Chunks {
+    type Data = <Body as http_body::Body>::Data;
+    type Error = <Body as http_body::Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if frame.is_none() {
+            self.activity.end_chunks();
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -242,6 +288,9 @@ impl<S: AsyncRead + Unpin> Guard<S> {
                 u64::MAX => Part::Chunks,
                 bytes => Part::Body(bytes),
             };
+        }
+        if self.part == Part::Chunks && self.activity.chunks_ended.load(Ordering::Acquire) {
+            self.part = Part::Body(0);
         }
         match self.part {
             Part::Body(0) if is_under_way => return self.poll_look_ahead(context),

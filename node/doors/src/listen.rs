@@ -6,7 +6,7 @@ mod refuse;
 mod tests;
 
 use crate::access::{Peer, PrincipalOf};
-use crate::guard::{Activity, Guard, Held, Limits};
+use crate::guard::{Activity, Chunks, Guard, Held, Limits};
 use crate::metrics::meters::Turned;
 use crate::problem::Problem;
 use crate::sent::{PIECE_BYTES, Paced};
@@ -313,8 +313,12 @@ fn answer(
     peer: Peer,
     activity: &Arc<Activity>,
 ) -> impl Future<Output = Result<Response<Held>, Infallible>> + use<> {
-    let underway = activity.begin(request.body().size_hint().exact());
-    let mut request = request.map(Body::new);
+    let body_bytes = request.body().size_hint().exact();
+    let underway = activity.begin(body_bytes);
+    let mut request = match body_bytes {
+        Some(_) => request.map(Body::new),
+        None => request.map(|body| Body::new(Chunks::new(Body::new(body), Arc::clone(activity)))),
+    };
     request.extensions_mut().insert(peer);
     async move {
         let response = router.oneshot(request).await?;

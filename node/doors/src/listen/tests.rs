@@ -215,6 +215,18 @@ async fn a_caller_that_hangs_up_frees_its_place_whatever_it_has_sent_ahead() {
 }
 
 #[tokio::test]
+async fn a_caller_with_a_body_of_unknown_length_that_hangs_up_frees_its_place_as_well() {
+    let open = Open::new(Bounds::default(), silent()).await;
+    let body = r#"{"queues":["mail"],"wait_ms":300000}"#;
+    let head = "POST /v1/claims HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut stream = open.say(&format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len())).await;
+    until("the node is asked", || !open.scripted.seen().is_empty()).await;
+    stream.write_all(b"GET /start").await.unwrap();
+    drop(stream);
+    until("the place is free", || open.requests() == 0).await;
+}
+
+#[tokio::test]
 async fn a_wait_of_days_is_refused() {
     let door = Scripted::new(silent());
     let id = "000038fxj5g21b4sg6y000800g17ne5m";
