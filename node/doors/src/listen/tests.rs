@@ -1,5 +1,7 @@
 //! The listener over sockets and pipes, before a scripted node.
 
+mod tls;
+
 use super::*;
 use crate::access::Access;
 use crate::gate::WAIT_PIECE_MS;
@@ -78,14 +80,14 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// All that the other end says until it closes.
-async fn all_of(stream: &mut TcpStream) -> String {
+async fn all_of(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut text = Vec::new();
     in_time("the connection ends", stream.read_to_end(&mut text)).await.unwrap();
     String::from_utf8(text).unwrap()
 }
 
 /// Reads until an answer is there with its body, whose length stands in its head.
-async fn answer_of(stream: &mut TcpStream) -> String {
+async fn answer_of(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let (mut text, mut chunk) = (String::new(), [0; 1 << 10]);
     loop {
         let length = in_time("an answer", stream.read(&mut chunk)).await.unwrap();
@@ -375,68 +377,4 @@ async fn over_http2_a_reader_gets_all_of_a_large_answer() {
     }
     assert_eq!(read, whole.as_bytes());
     until("its place is free", || scripted.state.requests.available_permits() == Bounds::default().requests_max).await;
-}
-
-#[tokio::test]
-async fn peers_without_a_certificate_leave_places_to_those_with_one() {
-    let bounds = Bounds { connections_max: 8, ..Bounds::default() };
-    let scripted = Scripted::with(bounds, Access::default(), Script::default());
-    let (_stop, stopped) = watch::channel(false);
-    let door = Door::new(Arc::clone(&scripted.state), router(&scripted.state), None, stopped);
-    let named = Peer { address: "127.0.0.1:5".parse().unwrap(), plain: false, name: Ok("client:ops".into()) };
-    let stranger = Peer { name: Err("no certificate".into()), ..named.clone() };
-    let places = [(); 2].map(|()| door.place(&stranger).unwrap());
-    assert!(door.place(&stranger).is_err(), "a quarter is for strangers");
-    assert!(door.place(&named).is_ok());
-    drop(places);
-    assert!(door.place(&stranger).is_ok());
-}
-
-#[derive(Debug)]
-struct NoCertificate;
-
-impl rustls::server::ResolvesServerCert for NoCertificate {
-    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<rustls::sign::CertifiedKey>> {
-        None
-    }
-}
-
-/// TLS of a door that has no certificate to show.
-fn tls_without_certificate() -> Tls {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_cert_resolver(Arc::new(NoCertificate));
-    Tls { config: watch::channel(Arc::new(config)).1, principal_of: |_| Err("none".to_owned()) }
-}
-
-#[tokio::test]
-async fn a_handshake_that_hangs_does_not_hold_up_the_end() {
-    let bounds = Bounds { drain_timeout: NEVER, head_timeout: NEVER, ..Bounds::default() };
-    let open = Open::with(bounds, Some(tls_without_certificate()), Script::default()).await;
-    let mut hanging = open.say("\u{16}").await;
-    in_time("the door closes", open.doors.close()).await;
-    // It may be told by a reset, as a byte of it was not read.
-    let _ = in_time("the connection ends", hanging.read(&mut [0])).await;
-}
-
-#[tokio::test]
-async fn handshakes_that_hang_do_not_keep_others_out() {
-    let bounds = Bounds { connections_max: 4, head_timeout: NEVER, ..Bounds::default() };
-    let open = Open::with(bounds, Some(tls_without_certificate()), Script::default()).await;
-    let mut hanging = Vec::new();
-    for _ in 0..4 {
-        hanging.push(open.say("\u{16}").await);
-    }
-    // A client that comes until it is answered, if by an alert, as what it sends is no TLS.
-    let answered = async {
-        loop {
-            let mut stream = open.connect().await;
-            let sent = stream.write_all(get("/livez").as_bytes()).await;
-            if sent.is_ok() && matches!(stream.read(&mut [0; 64]).await, Ok(1..)) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    in_time("a handshake has its turn", answered).await;
 }
