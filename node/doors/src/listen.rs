@@ -41,9 +41,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time after which a silent connection is asked whether its other end is there, and the interval of further questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Of all connections, one part in so many is for peers over TLS that show no certificate.
+/// This part of all connections is for peers over TLS that show no certificate: one in four.
 const STRANGERS_PART: usize = 4;
-/// And one part in so many for handshakes, before those that hang give way.
+/// As many handshakes may be under way before those that hang give way: one in four.
 const HANDSHAKES_PART: usize = 4;
 /// Most bytes of the headers of a request.
 const HEAD_BYTES_MAX: usize = 64 << 10;

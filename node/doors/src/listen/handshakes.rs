@@ -1,4 +1,4 @@
-//! Handshakes of TLS under way. Those that hang give way, as who hangs cannot be told from who is slow, and holds a place meanwhile.
+//! Handshakes of TLS under way. Each holds a place of a connection, so that those that hang give way to others.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ pub struct Handshake<'a> {
 }
 
 impl Handshakes {
-    /// No handshake; from so many on, old ones give way.
+    /// No handshake. From this number on, old ones give way.
     pub fn new(max: usize) -> Handshakes {
         Handshakes { max: max.max(1), open: Mutex::default() }
     }

@@ -1,6 +1,6 @@
 //! `/metrics`: what Prometheus and its like read, in the format of OpenMetrics.
 //!
-//! A scrape waits for nothing for long: what the node does not tell in time is told as it was before, or left out, and
+//! A scrape waits for nothing for long: of what the node does not tell in time the last is shown, or nothing, and
 //! `norn_measures_age_seconds` and `norn_scrape_incomplete` say so. One scrape is made at a time, and serves all that come meanwhile.
 //! Each node tells of what it leads, so that sums over nodes count everything once. Labels are of fixed sets, but for queues and members,
 //! and these are bounded.
