@@ -15,7 +15,6 @@ use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use norn_node::runtime::clock::unix_seconds;
 use norn_node::runtime::diagnostics;
 use norn_node::runtime::tls::TlsError;
-use norn_wire::error::Cause;
 use norn_wire::{Error, Request, Response, TaskId, Token};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -319,6 +318,7 @@ pub async fn repl_at(place: &Place, global: &Global, banner: Option<String>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use norn_wire::Cause;
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
@@ -370,7 +370,7 @@ mod tests {
     /// Goal: if no node answers at an address, the message names the address, and does not send the operator to the rest of the cluster.
     #[test]
     fn a_node_that_does_not_answer_is_to_be_looked_for_at_its_address() {
-        let error = unanswered("gamma:7400", CallError::Timeout(ASK_TIMEOUT));
+        let error = CallError::Timeout(ASK_TIMEOUT).answer("gamma:7400");
         assert_eq!((error.cause, error.passes()), (Some(Cause::Unreached), true), "{error}");
         assert!(error.message.contains("gamma:7400: no answer within 5s"), "{error}");
     }

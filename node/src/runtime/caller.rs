@@ -57,9 +57,7 @@ impl CallError {
             CallError::Socket(_) | CallError::Timeout(_) => false,
         }
     }
-}
 
-impl CallError {
     /// The error for the operator who named the address of the node.
     pub fn answer(self, address: &str) -> Error {
         match self {

@@ -57,11 +57,26 @@ pub(in crate::runtime) struct OwnQuestions {
     name: Arc<str>,
     /// Next client number: below those of the listener, and used again. So one question is asked after the other.
     client_next: Mutex<u64>,
+    /// When the driver took an event last, as far as it was asked.
+    alive_last: Mutex<Option<Instant>>,
 }
 
 impl OwnQuestions {
     pub fn new(inputs: Inputs, name: Arc<str>) -> OwnQuestions {
-        OwnQuestions { inputs, name, client_next: Mutex::new(0) }
+        OwnQuestions { inputs, name, client_next: Mutex::new(0), alive_last: Mutex::default() }
+    }
+
+    /// Whether the driver takes events. One answer serves all that ask within a moment.
+    async fn is_alive(&self) -> bool {
+        let mut last = self.alive_last.lock().await;
+        if last.is_some_and(|at| at.elapsed() < HEALTH_SHARED) {
+            return true;
+        }
+        let (asker, told) = oneshot::channel();
+        // Not as a client asks: requests of clients wait while the log is full.
+        let is_alive = self.inputs.internal.send(Internal::Alive(asker)).await.is_ok() && told.await.is_ok();
+        *last = is_alive.then(Instant::now);
+        is_alive
     }
 
     /// The answer to a request. `None`: the node has stopped.
@@ -99,8 +114,6 @@ pub(in crate::runtime) struct NodeHost {
     caller: OnceCell<Caller>,
     /// The last answer to who the node is, shared by all that ask within a moment.
     identity_last: Mutex<Option<(Instant, Identity)>>,
-    /// When it took an event last, as far as it was asked.
-    alive_last: Mutex<Option<Instant>>,
 }
 
 impl NodeHost {
@@ -111,8 +124,8 @@ impl NodeHost {
         lookout: Lookout,
         certificates: Renewal,
     ) -> NodeHost {
-        let (caller, identity_last, alive_last) = (OnceCell::new(), Mutex::default(), Mutex::default());
-        NodeHost { local, questions, metrics, lookout, certificates, caller, identity_last, alive_last }
+        let (caller, identity_last) = (OnceCell::new(), Mutex::default());
+        NodeHost { local, questions, metrics, lookout, certificates, caller, identity_last }
     }
 }
 
@@ -153,18 +166,7 @@ impl Host for NodeHost {
     }
 
     fn alive(&self) -> Told<'_, bool> {
-        Box::pin(async {
-            let mut last = self.alive_last.lock().await;
-            if last.is_some_and(|at| at.elapsed() < HEALTH_SHARED) {
-                return true;
-            }
-            let (asker, told) = oneshot::channel();
-            // Not as a client asks: requests of clients wait while the log is full.
-            let is_alive =
-                self.questions.inputs.internal.send(Internal::Alive(asker)).await.is_ok() && told.await.is_ok();
-            *last = is_alive.then(Instant::now);
-            is_alive
-        })
+        Box::pin(self.questions.is_alive())
     }
 
     fn identity(&self) -> Told<'_, Option<Identity>> {
@@ -242,8 +244,6 @@ fn principal_of(certificate: &CertificateDer<'_>) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::local::local_node;
-    use norn_client::tls::CertificateFiles;
     use tokio::sync::mpsc;
 
     /// Goal: a health check that hangs up leaves no client number open, whatever the node does meanwhile.
@@ -273,19 +273,16 @@ mod tests {
         let (external, _full) = mpsc::channel(1);
         let (replies, _answers) = answers();
         external.send(External::Opened { client: ClientId(1), replies }).await.unwrap();
-        let questions = Arc::new(OwnQuestions::new(Inputs { internal, external }, "n".into()));
-        let files = CertificateFiles { authority: "".into(), certificate: "".into(), key: "".into() };
-        let lookout = Lookout::new("/".into(), files);
-        let host = NodeHost::new(local_node(2).0, questions, Arc::default(), lookout);
+        let questions = OwnQuestions::new(Inputs { internal, external }, "n".into());
         let driver = tokio::spawn(async move {
             let Some(Internal::Alive(asker)) = asked.recv().await else { panic!("another question") };
             asker.send(()).unwrap();
         });
-        assert!(host.alive().await);
+        assert!(questions.is_alive().await);
         driver.await.unwrap();
-        assert!(host.alive().await, "the answer serves those that come within a moment");
-        *host.alive_last.lock().await = None;
-        assert!(!host.alive().await, "the driver has ended");
+        assert!(questions.is_alive().await, "the answer serves those that come within a moment");
+        *questions.alive_last.lock().await = None;
+        assert!(!questions.is_alive().await, "the driver has ended");
     }
 
     #[test]
