@@ -18,9 +18,12 @@ use norn_client::session::{Call, CopyId};
 use norn_wire::limits::LIST_PAGE_MAX;
 use norn_wire::{Acks, Error, ErrorCode, QueueName, Request, Response as Answer, State as TaskState, TaskId, TaskView};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use utoipa::ToSchema;
+use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -34,7 +37,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<State>> {
 }
 
 /// What became of one task.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Outcome {
     /// The new copy.
@@ -45,6 +48,41 @@ enum Outcome {
     SentBack(api::LetterAck),
     /// Why it was not.
     Failed(api::ErrorReport<'static>),
+}
+
+impl PartialSchema for Outcome {
+    /// A letter that was sent back has all fields of a copy, too.
+    fn schema() -> RefOr<Schema> {
+        let one = |schema: Ref| RefOr::<Schema>::from(schema);
+        let forms = AnyOfBuilder::new()
+            .description(Some(
+                "The new copy, or the one that there was, or a letter that was sent back, or why it was not.",
+            ))
+            .item(one(Ref::from_schema_name(api::WriteAck::name())))
+            .item(one(Ref::from_schema_name(api::ExistingCopy::name())))
+            .item(one(Ref::from_schema_name(api::LetterAck::name())))
+            .item(one(Ref::from_schema_name(api::ErrorReport::name())));
+        Schema::AnyOf(forms.build()).into()
+    }
+}
+
+impl ToSchema for Outcome {
+    fn name() -> Cow<'static, str> {
+        "RedriveOutcome".into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        let own = [
+            (api::WriteAck::name(), api::WriteAck::schema()),
+            (api::ExistingCopy::name(), api::ExistingCopy::schema()),
+            (api::LetterAck::name(), api::LetterAck::schema()),
+            (api::ErrorReport::name(), api::ErrorReport::schema()),
+        ];
+        schemas.extend(own.map(|(name, schema)| (name.into_owned(), schema)));
+        api::ExistingCopy::schemas(schemas);
+        api::LetterAck::schemas(schemas);
+        api::ErrorReport::schemas(schemas);
+    }
 }
 
 impl Outcome {

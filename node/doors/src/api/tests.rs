@@ -4,5 +4,6 @@ mod behaviour;
 mod exchange;
 mod promises;
 mod rest;
+mod schema;
 mod tasks;
 mod walks;

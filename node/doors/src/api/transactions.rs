@@ -29,18 +29,19 @@ struct RefusedTransaction {
     #[serde(flatten)]
     problem: Problem,
     /// Tasks to edit that failed their precondition.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<String>, required = false)]
     changes: Vec<String>,
     /// Tasks to end that failed their precondition.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<String>, required = false)]
     deletes: Vec<String>,
     /// Tasks of `depends` that failed their precondition.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<String>, required = false)]
     depends: Vec<String>,
     /// Tasks to edit or end that another worker holds.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<String>, required = false)]
     owned: Vec<String>,
     /// Internal errors, as text for people.
+    #[schema(required = false)]
     bugs: Vec<String>,
 }
 
@@ -80,9 +81,9 @@ impl IntoResponse for RefusedTransaction {
         (status = 200, body = api::TransactionAck, description = "It is done.", example = json!({
             "added": [{"id": "000038g2m4d7kq9rjscg0080000w3n5v", "version": "00000000000000ff"}], "changed": []
         })),
-        (status = 409, body = RefusedTransaction, content_type = "application/problem+json",
-            description = "Some tasks were not as expected; nothing is changed."),
         BodyProblems,
+        (status = 409, body = RefusedTransaction, content_type = "application/problem+json",
+            description = "Some tasks were not as expected, and nothing is changed: the lists say which. Another `conflict` has no lists."),
     )
 )]
 async fn transact(client: Short, JsonBody(input): JsonBody<api::TransactionInput>) -> Result<Response, Problem> {

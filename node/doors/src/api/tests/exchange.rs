@@ -38,6 +38,8 @@ pub struct Told {
     pub path: String,
     pub status: u16,
     pub text: String,
+    pub kind: String,
+    pub body: String,
 }
 
 pub fn exchange<R: Into<Reply>>(
@@ -103,7 +105,8 @@ impl Exchange {
             writeln!(text, "< {line}").unwrap();
         }
         let path = target.split('?').next().unwrap_or_default().to_owned();
-        Told { method: method.to_owned(), path, status: told.status.as_u16(), text }
+        let kind = told.header("content-type").to_owned();
+        Told { method: method.to_owned(), path, status: told.status.as_u16(), text, kind, body: told.body }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the description promises of each operation is shown by an exchange, and no exchange shows anything else.
 
 use super::exchange::{Told, compare, compared};
+use super::schema::check;
 use super::walks::{Operation, operations};
 use super::{rest, tasks};
 use crate::access::Access;
@@ -147,15 +148,27 @@ async fn operations_are_answered_as_in_their_transcripts_and_as_promised() {
         ("cluster", rest::cluster()),
     ];
     let operations = operations();
+    let document = serde_json::to_value(crate::api::parts().1).unwrap();
     let mut shown: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
     for (name, table) in tables {
-        for Told { method, path, status, text } in compared(name, table).await {
+        for Told { method, path, status, text, kind, body } in compared(name, table).await {
             let Some(place) = place(&operations, &method, &path) else {
                 assert!([404, 405].contains(&status), "{text}");
                 continue;
             };
             let operation = operations.iter().find(|operation| operation.place() == place).unwrap();
             assert!(promised(operation).contains(&status), "the description does not promise this:\n{text}");
+            let promise = &operation.document["responses"][status.to_string()];
+            let promise = match promise["$ref"].as_str() {
+                Some(reference) => document.pointer(reference.trim_start_matches('#')).unwrap(),
+                None => promise,
+            };
+            let media = &promise["content"][&kind];
+            assert!(body.is_empty() || kind == "text/plain" || media.is_object(), "{kind} is not promised:\n{text}");
+            if kind.ends_with("json") && !kind.ends_with("ndjson") {
+                let fits = check(&document, &media["schema"], &serde_json::from_str(&body).unwrap());
+                assert_eq!(fits, Ok(()), "{text}");
+            }
             shown.entry(place).or_default().insert(status);
         }
     }
