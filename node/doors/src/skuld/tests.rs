@@ -104,7 +104,7 @@ async fn each_refusal_of_the_door_is_in_skulds_form() {
     let bounded = |bounds| testing::Door::with(bounds, Access::default(), Script::default());
     let post = |path: &str| HttpRequest::post(format!("/skuld{path}"));
     let get = |path: &str| HttpRequest::get(format!("/skuld{path}"));
-    let long = || Body::from(format!(r#"{{"task":{{"data":"{}"}}}}"#, "x".repeat(2_000)));
+    let long = || Body::from(r#"{"task":{"data":"too long"}}"#);
     for (door, request, status) in [
         (none(), get("").body(Body::empty()), 404),
         (none(), get("/nothing").body(Body::empty()), 404),
@@ -116,7 +116,6 @@ async fn each_refusal_of_the_door_is_in_skulds_form() {
         (none(), get("/id").header("origin", "https://evil.example").body(Body::empty()), 403),
         (none(), get("/id").header("host", "evil.example").body(Body::empty()), 403),
         (bounded(Bounds { body_bytes_max: 5, ..Bounds::default() }), post("/tasks/enqueue").body(long()), 413),
-        (bounded(Bounds { bodies_bytes_max: 5, ..Bounds::default() }), post("/tasks/enqueue").body(long()), 429),
         (bounded(Bounds { requests_max: 0, ..Bounds::default() }), get("/id").body(Body::empty()), 429),
         (
             testing::Door::of(Bounds::default(), Access::default(), Phase::Starting),
