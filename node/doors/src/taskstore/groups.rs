@@ -19,6 +19,8 @@ pub const RETENTION_MS: u64 = 60_000;
 pub const SETTINGS_MAX: usize = 500;
 /// Settings that are taken back at once.
 const TAKEN_BACK_MAX: usize = 32;
+/// Pause between two looks for settings to take back, as each reads all queues.
+const LOOK_PAUSE: Duration = Duration::from_secs(60);
 /// Queues that are remembered as prepared.
 const REMEMBERED_MAX: usize = 10_000;
 /// How long one is remembered. Then it is looked at again, as another node may have taken its settings back.
@@ -47,11 +49,25 @@ enum Stage {
 
 /// Queues that have their settings.
 #[derive(Debug, Default)]
-pub struct Prepared(Mutex<BTreeMap<QueueName, Stage>>);
+pub struct Prepared {
+    stages: Mutex<BTreeMap<QueueName, Stage>>,
+    /// When settings to take back were looked for last.
+    looked: Mutex<Option<Instant>>,
+}
 
 impl Prepared {
     fn stages(&self) -> MutexGuard<'_, BTreeMap<QueueName, Stage>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is time to look for settings to take back. Notes the look.
+    fn looks(&self) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_time = looked.is_none_or(|looked| looked.elapsed() >= LOOK_PAUSE);
+        if is_time {
+            *looked = Some(Instant::now());
+        }
+        is_time
     }
 
     fn note(&self, queue: &QueueName, stage: Stage) {
@@ -78,7 +94,7 @@ impl Prepared {
         for queue in unknown {
             let has_begun = self.stages().get(&queue) == Some(&Stage::Begun);
             if !has_begun && !view.roster.policies.contains_key(&queue) {
-                if settings >= SETTINGS_MAX {
+                if settings >= SETTINGS_MAX && self.looks() {
                     settings -= self.take_back(client, &view).await?.min(settings);
                 }
                 if settings >= SETTINGS_MAX {

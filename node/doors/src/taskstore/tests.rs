@@ -349,6 +349,8 @@ async fn many_groups_leave_settings_to_operators_and_give_back_those_of_groups_t
     updated(&door, json!({"clientid": 7, "adds": adds})).await;
     let of_group = |group: &str| node.lock().unwrap().policies.get(&queue(group)).cloned();
     assert_eq!(["first", "second", "third"].map(of_group), [Some(needed.clone()), None, None]);
+    let looks = door.0.seen().iter().filter(|request| **request == Request::Queues).count();
+    assert_eq!(looks, 1, "all queues are not read for each group");
     let told = door.post("/taskstore/claim", &json!({"clientid": 8, "group": "third", "duration": 1_000})).await;
     assert_eq!(told.body["tasks"].as_array().unwrap().len(), 1, "it is used without");
     // Most of the groups are gone, as another node finds.
