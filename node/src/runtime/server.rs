@@ -51,11 +51,9 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time limit for closing connections.
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Longest time that a node takes to stop, but for the disk.
-pub const STOP_TIME_MAX: Duration = norn_doors::CLOSE_TIME_MAX
-    .saturating_add(HAND_OVER_TIMEOUT)
-    .saturating_add(LAST_ANSWERS_TIMEOUT)
-    .saturating_add(GOOD_BYE_TIMEOUT);
+/// Longest time that a node takes to stop, but for the disk and for closing connections.
+pub const STOP_TIME_MAX: Duration =
+    norn_doors::CLOSE_TIME_MAX.saturating_add(HAND_OVER_TIMEOUT).saturating_add(LAST_ANSWERS_TIMEOUT);
 /// Interval of the first checks whether the node serves.
 const READY_INTERVAL_MIN: Duration = Duration::from_millis(20);
 /// Longest interval of later ones: a node that does not serve for minutes is waiting for something, and should not be kept busy.
