@@ -163,15 +163,18 @@ impl Door {
                     continue;
                 }
             };
-            if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-                let door = Arc::clone(&self);
-                connections.spawn(async move {
-                    door.serve(stream, address).await;
-                    drop(place);
-                });
-                continue;
-            }
-            self.state.meters.turn_away(Turned::TooMany);
+            let (turned, why) = match self.admit(&places, address) {
+                Ok(place) => {
+                    let door = Arc::clone(&self);
+                    connections.spawn(async move {
+                        door.serve(stream, address).await;
+                        drop(place);
+                    });
+                    continue;
+                }
+                Err(refused) => refused,
+            };
+            self.state.meters.turn_away(turned);
             if self.tls.is_some() {
                 // Its reason could only be told after a handshake, which is what a node with too many connections has no room for.
                 self.handshakes.make_room();
@@ -183,21 +186,27 @@ impl Door {
                 () = stopped(&mut stop) => return connections,
             };
             connections.spawn(async move {
-                refuse(stream, &too_many()).await;
+                refuse(stream, &why).await;
                 drop(place);
             });
         }
     }
 
+    /// A place for a connection, or why it has none. One of plain text that may not be takes no place from others.
+    fn admit(&self, places: &Arc<Semaphore>, address: SocketAddr) -> Result<OwnedSemaphorePermit, (Turned, Problem)> {
+        if self.tls.is_none() && Peer::plain(&self.state.access, address).is_none() {
+            tracing::debug!(%address, "plain text from an address that is no proxy's");
+            let why = "plain text is taken from the proxies of the setting `http_proxies` alone";
+            return Err((Turned::Plain, Error::new(ErrorCode::Denied, why).into()));
+        }
+        Arc::clone(places).try_acquire_owned().map_err(|_| (Turned::TooMany, too_many()))
+    }
+
     async fn serve(&self, stream: TcpStream, address: SocketAddr) {
         ready(&stream);
         let Some(tls) = &self.tls else {
-            let Some(peer) = Peer::plain(&self.state.access, address) else {
-                tracing::debug!(%address, "plain text from an address that is no proxy's");
-                self.state.meters.turn_away(Turned::Plain);
-                let why = "plain text is taken from the proxies of the setting `http_proxies` alone";
-                return refuse(stream, &Error::new(ErrorCode::Denied, why).into()).await;
-            };
+            // One that may not send plain text was refused before.
+            let Some(peer) = Peer::plain(&self.state.access, address) else { return };
             return self.serve_http1(stream, peer).await;
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&tls.config.borrow()));

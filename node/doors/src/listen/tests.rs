@@ -309,6 +309,20 @@ async fn a_door_that_closes_answers_what_waits_and_ends_what_streams() {
 }
 
 #[tokio::test]
+async fn plain_text_that_may_not_be_takes_no_place() {
+    let scripted = Scripted::with(Bounds::default(), Access::default(), Script::default());
+    let (_stop, stopped) = watch::channel(false);
+    let door = Door::new(Arc::clone(&scripted.state), router(&scripted.state), None, stopped);
+    let places = Arc::new(Semaphore::new(1));
+    let (turned, why) = door.admit(&places, "10.0.0.7:5".parse().unwrap()).unwrap_err();
+    assert_eq!((turned, why.status()), (Turned::Plain, StatusCode::FORBIDDEN));
+    let local = "127.0.0.1:5".parse().unwrap();
+    let _place = door.admit(&places, local).unwrap();
+    let (turned, why) = door.admit(&places, local).unwrap_err();
+    assert_eq!((turned, why.status()), (Turned::TooMany, StatusCode::SERVICE_UNAVAILABLE));
+}
+
+#[tokio::test]
 async fn a_connection_is_asked_whether_its_other_end_is_there() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
