@@ -3,7 +3,7 @@
 //! The node is asked at its own address who it is, the metadata group makes it a member, and then it is handed the membership. Each step
 //! can be repeated, so the whole can be.
 
-use super::answers::unexpected;
+use super::calling::strange;
 use crate::text::clean;
 use norn_wire::address::parse_address;
 use norn_wire::error::Error;
@@ -103,7 +103,7 @@ impl Newcomer {
         let Some(membership) = &changed.membership else {
             return match self.identity.genesis {
                 Some(_) => Ok(()),
-                None => unexpected("change"),
+                None => Err(strange("change")),
             };
         };
         let deadline = Instant::now() + self.patience;
