@@ -5,7 +5,7 @@ use norn_client::client::ConnectError;
 use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
 use norn_node::runtime::diagnostics;
-use norn_node::runtime::server::StartError;
+use norn_node::runtime::server::start::StartError;
 use norn_node::runtime::settings::SettingsError;
 use norn_node::runtime::tls::TlsError;
 use norn_wire::Error;

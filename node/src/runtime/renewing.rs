@@ -7,7 +7,7 @@
 
 use crate::runtime::certificates::CertificateFiles;
 use crate::runtime::clock::unix_seconds;
-use crate::runtime::server::{StartError, check_certificate};
+use crate::runtime::server::start::{StartError, check_certificate};
 use crate::runtime::tls::door_config;
 use crate::runtime::transport::{PeerConfig, peer_config, server_config};
 use norn_client::tls::{

@@ -9,7 +9,8 @@ use crate::runtime::certificates::{
 };
 use crate::runtime::metrics::Counter;
 use crate::runtime::peers::{FEATURES, PeerHello, Speaker};
-use crate::runtime::server::{Readiness, Server, StartError, ready_interval};
+use crate::runtime::server::start::StartError;
+use crate::runtime::server::{Readiness, Server, ready_interval};
 use crate::runtime::settings::{Effective, Settings};
 use crate::runtime::tls::{Credentials, load, own_principal};
 use crate::runtime::transport::{CloseCode, client_config, endpoint, peer_config};

@@ -5,7 +5,7 @@ use norn_cli::doctor::Report;
 use norn_client::api::{CheckOutcome, Finding};
 use norn_model::host::{Room, SLOW_US_MIN};
 use norn_node::runtime::disk::{Holder, ReadOnlyDisk, refuse_foreign};
-use norn_node::runtime::server::StartError;
+use norn_node::runtime::server::start::StartError;
 use norn_node::runtime::settings::Effective;
 use norn_storage::disk::{Disk, DiskError};
 use norn_storage::recovery::survey;

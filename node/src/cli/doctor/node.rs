@@ -12,7 +12,7 @@ use norn_node::runtime::certificates::find_node;
 use norn_node::runtime::clock::unix_seconds;
 use norn_node::runtime::disk::{Holder, holder_of};
 use norn_node::runtime::renewing::Opened;
-use norn_node::runtime::server::StartError;
+use norn_node::runtime::server::start::StartError;
 use norn_node::runtime::settings::{Effective, SettingsError, unknown_variables};
 use norn_node::runtime::transport::{Granted, bind_first, try_bind};
 use norn_storage::verify::Head;
