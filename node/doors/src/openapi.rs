@@ -1,5 +1,6 @@
 //! The description of `/v1` as OpenAPI: 3.1 as it comes from the code, and 3.0 derived from it for generators that read no other.
 
+pub mod examples;
 pub mod forms;
 mod older;
 

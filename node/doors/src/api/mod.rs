@@ -23,7 +23,7 @@ mod watch;
 pub use described::only_described;
 pub use keys::Keys;
 
-use crate::openapi::forms;
+use crate::openapi::{examples, forms};
 use crate::problem::{Problem, refusals};
 use crate::state::State;
 use axum::Router;
@@ -81,6 +81,7 @@ fn router() -> OpenApiRouter<Arc<State>> {
         .merge(watch::router())
         .merge(cluster::router());
     forms::set(router.get_openapi_mut());
+    examples::set(router.get_openapi_mut());
     router
 }
 
