@@ -8,13 +8,9 @@ import re
 
 # Fields that go together, or exclude each other. The descriptions of the fields say so.
 TOGETHER = {
-    r"`[a-z_]+` (goes|go) with .*; leave it out": {"purge", "redrive"},
-    r"`[a-z_]+` and `[a-z_]+` (exclude each other|say the same); leave one of them out": {
-        "purge",
-        "redrive",
-        "set_schedule",
-        "watch",
-    },
+    r"(.*: )?`[a-z_]+` (goes|go) with .*; leave it out": {"*"},
+    r"(.*: )?`[a-z_]+` and `[a-z_]+` (exclude each other|say the same); leave one of them out": {"*"},
+    r"(.*: )?only its holder completes a task with a result: name the token of the claim": {"transact"},
     r"a dry run changes nothing; leave `confirm` or `dry_run` out": {"purge"},
     r"say which tasks: give `ids`.*": {"purge", "redrive"},
     r"a schedule is due by `cron` or once; leave one of them out": {"set_schedule"},
@@ -31,8 +27,7 @@ TOGETHER = {
     # One operation takes a payload as it is, described by the query, and JSON, which describes itself.
     r"the query: [a-z_]+ goes with a payload \(application/octet-stream\); in JSON it is a field": {"enqueue", "enqueue_as"},
     r"a payload as it is comes with its queue in the query: \?queue=NAME": {"enqueue", "enqueue_as"},
-    r"(.*: )?a task is found by its version or by a token; leave one of them out": {"transact", "claim"},
-    r"(.*: )?`?(at|at_ms|delay|delay_ms)`? (and|or) .*; leave one of them out": {"enqueue", "enqueue_as", "transact", "complete"},
+    r"(.*: )?a task is found by its version or by a token; leave one of them out": {"*"},
     r"a transaction that changes nothing; add, change or delete at least one task": {"transact"},
     r"the query: header \".*\" is given twice; a name has one value": {"enqueue", "enqueue_as", "list_tasks"},
 }
@@ -40,13 +35,8 @@ TOGETHER = {
 # What one item of a list says of another.
 ACROSS = {
     r"all tasks of a transaction must lie together: .*": {"transact"},
-    r"(.*: )?(it has a number, but none of the tasks is a join|member [0-9]+ of no group; .*)": {
-        "complete",
-        "complete_many",
-        "enqueue",
-        "transact",
-    },
-    r"(.*: )?it is a join or has a number, not both: .*": {"complete", "complete_many", "enqueue", "transact"},
+    r"(.*: )?(it has a number, but none of the tasks is a join|member [0-9]+ of no group; .*)": {"*"},
+    r"(.*: )?it is a join or has a number, not both: .*": {"*"},
     r"(.*: )?.* is number [0-9]+, too; name each once": {"*"},
 }
 
@@ -65,8 +55,10 @@ STATE = {
 
 # Texts with a grammar of their own, and lengths in bytes where a schema counts characters.
 GRAMMAR = {
-    r"(.*: )?.*; a time is, for example, .*": {"enqueue", "enqueue_as", "set_schedule", "transact", "complete"},
+    r"(.*: )?.*; a time is, for example, .*": {"*"},
     r"(.*: )?(a cron expression|the expression|cron).*": {"set_schedule"},
+    r"(.*: )?.*a duration is, for example, .*": {"*"},
+    r"(.*: )?(a rate|rate).*": {"change_policy"},
     r"(.*: )?.* is not base64: .*": {"*"},
     r"(.*: )?an address is HOST:PORT, .*": {"change_cluster"},
     r"(.*: )?queue name \".*\": it is longer than 255 bytes": {"*"},
@@ -74,7 +66,7 @@ GRAMMAR = {
     r"token in the path: a token is EPOCH\.NUMBER, .*": {"*"},
     r"(.*: )?[0-9]+\.[0-9]+ is no token; give the one that `claim` answered": {"*"},
     # A schema's integers may be written with a point; the server wants none, so that no digit is lost unseen.
-    r"(.*: )?invalid type: floating point `[0-9.e+]+`, expected .*": {"*"},
+    r"(.*: )?invalid type: floating point `[0-9.e+-]+`, expected .*": {"*"},
 }
 
 RULES = {**TOGETHER, **ACROSS, **STATE, **GRAMMAR}

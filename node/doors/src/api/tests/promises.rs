@@ -118,7 +118,7 @@ async fn each_refusal_that_is_promised_is_given_and_no_other() {
         }
         for code in CODES.into_iter().filter(|code| promised.contains(&status_of(*code).as_u16())) {
             let told = refused_by_the_node(&operation, code).await;
-            // Ids are lent without a request, and what cannot be told is told of each task.
+            // Ids are lent without a request, and in a batch it is the result of an item.
             if told.status.is_success() {
                 continue;
             }
