@@ -55,7 +55,7 @@ pub struct TaskInput {
     /// Priority; 0 if left out. Higher is claimed first.
     #[serde(default, deserialize_with = "priority", skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Time until the task can be claimed, counted from the enqueue: `250ms`, `10s`, `5m`, `1h30m`.
+    /// Time until the task can be claimed, from the enqueue on or, with an `id`, from the time in that: `250ms`, `10s`, `1h30m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
     /// The same as a number of milliseconds.

@@ -6,9 +6,14 @@
 
 use super::calling::{Caller, read};
 use crate::session::{Call, Finish};
+use futures_util::future::join_all;
 use norn_wire::error::{Error, ErrorCode};
+use norn_wire::ids::TaskId;
 use norn_wire::request::Acks;
 use norn_wire::response::{Acked, Response, TaskView};
+
+/// Tasks that are read at once.
+const READS_AT_ONCE: usize = 16;
 
 /// Completes claims. A completion that brings tasks and is refused as a conflict is sent again as the earlier one under its claim, and
 /// succeeds if it has the same content.
@@ -18,25 +23,45 @@ pub async fn complete(
     acks: Acks,
 ) -> Result<Vec<Result<Acked, Error>>, Error> {
     let mut results = sent(caller, items.clone(), acks).await?;
-    let mut repeats = Vec::new();
-    for (place, (result, item)) in results.iter().zip(items).enumerate() {
-        if is_conflict(result)
-            && !item.children.is_empty()
-            && let Some(again) = as_before(caller, item).await
-        {
-            repeats.push((place, again));
+    let refused = results.iter().zip(items).enumerate();
+    let refused: Vec<(usize, Finish)> = refused
+        .filter(|(_, (result, item))| is_conflict(result) && !item.children.is_empty())
+        .map(|(place, (_, item))| (place, item))
+        .collect();
+    let (mut places, mut repeats) = (Vec::new(), Vec::new());
+    for some in refused.chunks(READS_AT_ONCE) {
+        let reads = some.iter().map(|(_, item)| read(caller, item.completion.id));
+        for ((place, item), task) in some.iter().zip(join_all(reads).await) {
+            match task.map(|task| adopted(item.clone(), &task)) {
+                Ok(Some(again)) => {
+                    places.push(*place);
+                    repeats.push(again);
+                }
+                Ok(None) => {}
+                // The refusal would be final, and whether it is true is not known.
+                Err(error) if error.passes() => set(&mut results, *place, Err(error.about(item.completion.id))),
+                Err(_) => {}
+            }
         }
     }
     if repeats.is_empty() {
         return Ok(results);
     }
-    let (places, items): (Vec<usize>, Vec<Finish>) = repeats.into_iter().unzip();
-    for (place, result) in places.into_iter().zip(sent(caller, items, acks).await?) {
-        if let Some(slot) = results.get_mut(place) {
-            *slot = result;
+    let ids: Vec<TaskId> = repeats.iter().map(|item| item.completion.id).collect();
+    match sent(caller, repeats, acks).await {
+        Ok(again) => places.into_iter().zip(again).for_each(|(place, result)| set(&mut results, place, result)),
+        // The others are what they are.
+        Err(error) => {
+            places.into_iter().zip(ids).for_each(|(place, id)| set(&mut results, place, Err(error.clone().about(id))));
         }
     }
     Ok(results)
+}
+
+fn set(results: &mut [Result<Acked, Error>], place: usize, result: Result<Acked, Error>) {
+    if let Some(slot) = results.get_mut(place) {
+        *slot = result;
+    }
 }
 
 fn is_conflict(result: &Result<Acked, Error>) -> bool {
@@ -52,11 +77,6 @@ async fn sent(caller: &impl Caller, items: Vec<Finish>, acks: Acks) -> Result<Ve
 
 /// The completion with the ids and the time of the one that its claim has. Absent if there is none, or if the tasks cannot be told apart
 /// from those of other claims.
-async fn as_before(caller: &impl Caller, finish: Finish) -> Option<Finish> {
-    let task = read(caller, finish.completion.id).await.ok()?;
-    adopted(finish, &task)
-}
-
 fn adopted(mut finish: Finish, task: &TaskView) -> Option<Finish> {
     let mut completed = task.claims.iter().filter_map(|claim| Some((claim.token, claim.completed_ms?)));
     let (token, at_ms) = completed.next()?;
@@ -66,6 +86,11 @@ fn adopted(mut finish: Finish, task: &TaskView) -> Option<Finish> {
     }
     finish.completion.at_ms = at_ms;
     for (child, id) in finish.children.iter_mut().zip(&task.children) {
+        // Delays of tasks without an id of their own count from the time of the completion.
+        if child.delay_ms > 0 && child.id.is_none() {
+            child.spec.not_before_ms = at_ms.saturating_add(child.delay_ms);
+            child.delay_ms = 0;
+        }
         // The id of a member follows from its group.
         if child.spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some()) {
             continue;

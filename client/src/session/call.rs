@@ -612,7 +612,6 @@ impl Minter<'_> {
 
     fn resolve(&mut self, draft: Draft) -> NewTask {
         let member = draft.spec.grouping.as_ref().and_then(|grouping| grouping.member);
-        let is_derived = draft.id.is_none() && member.is_some();
         let id = draft.id.or(member.map(MemberOf::id)).unwrap_or_else(|| {
             if self.minted.is_multiple_of(limits::BATCH_TAG_TASKS) {
                 self.tag = any_tag(self.random);
@@ -623,8 +622,8 @@ impl Minter<'_> {
         });
         let mut spec = draft.spec;
         if draft.delay_ms > 0 {
-            // An id tells when it was made, so that a repeat under it asks for the same. One that follows from a group tells its age.
-            let from_ms = if is_derived { self.server_ms() } else { id.time_ms() };
+            // An id that the caller names tells when it was made, so that a repeat under it asks for the same.
+            let from_ms = draft.id.map_or_else(|| self.server_ms(), |id| id.time_ms());
             spec.not_before_ms = from_ms.saturating_add(draft.delay_ms);
         }
         NewTask { id, spec }

@@ -28,8 +28,8 @@ pub struct Draft {
     pub id: Option<TaskId>,
     /// Specification of the task.
     pub spec: Spec,
-    /// The task is not claimable for this long after the first attempt to enqueue it, or, if it has an id, after the time in the id: so
-    /// a repeat asks for the same. Excludes `spec.not_before_ms`.
+    /// The task is not claimable for this long after the first attempt to enqueue it, or, if an id is named here, after the time in that
+    /// id: so a repeat asks for the same. Excludes `spec.not_before_ms`.
     pub delay_ms: u64,
     /// Places the task with this one (same tag, same partition), so that one [transaction](TransactionDraft) can change both; excludes a
     /// key.

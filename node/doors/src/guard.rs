@@ -2,7 +2,7 @@
 //! and for a reader that takes no byte.
 //!
 //! Over HTTP/1 the guard gives the library one request at a time, and keeps what comes behind it. So it goes on reading while a request
-//! is under way and sees a client hang up, however much that client had sent ahead.
+//! is under way and sees a client hang up, also one that had sent up to 64 KiB ahead.
 
 use crate::metrics::meters::Traffic;
 use axum::body::Body;
@@ -253,6 +253,10 @@ impl<S> Guard<S> {
         if self.activity.requests.load(Ordering::Acquire) > 0 {
             self.is_first = false;
             self.head_since = None;
+            return None;
+        }
+        // The end of an answer is still being written, and that has a time limit of its own.
+        if self.write_since.is_some() {
             return None;
         }
         let ended = self.activity.ended.load(Ordering::Acquire);

@@ -1,5 +1,6 @@
 //! What was done for a caller that may have hung up: it is undone, unless the connection takes the answer that tells of it.
 
+use crate::sent::{PIECE_BYTES, with_rest};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use norn_client::client::calling::Caller;
 use norn_wire::{TaskId, Token};
 use std::ops::Deref;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// What is undone when it is dropped, unless it was settled before.
 pub trait Unsettled: Send + Unpin + 'static {
@@ -17,9 +18,9 @@ pub trait Unsettled: Send + Unpin + 'static {
     fn settle(&mut self);
 }
 
-/// Binds what was done to the answer that tells of it: the connection settles it when it takes the answer.
+/// Binds what was done to the answer that tells of it: the connection settles it when it takes the last piece of the answer.
 pub fn handed_over(response: Response, unsettled: impl Unsettled) -> Response {
-    response.map(|body| Body::new(Handover { body, unsettled }))
+    response.map(|body| Body::new(Handover { body, rest: Bytes::new(), unsettled }))
 }
 
 /// Claims that were granted. Unless they are settled, they go back, and other workers can have the tasks at once.
@@ -60,6 +61,8 @@ impl<C: Deref<Target = Client>> Drop for Granted<C> {
 /// An answer that tells what was done.
 struct Handover<U> {
     body: Body,
+    /// What came from the body and is to be handed on, in pieces: a caller that hangs up in between does not know what it has.
+    rest: Bytes,
     unsettled: U,
 }
 
@@ -71,18 +74,62 @@ impl<U: Unsettled> http_body::Body for Handover<U> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if frame.is_ready() {
-            self.unsettled.settle();
+        let this = &mut *self;
+        if this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    this.unsettled.settle();
+                    return Poll::Ready(None);
+                }
+            }
         }
-        frame
+        let piece = this.rest.split_to(this.rest.len().min(PIECE_BYTES));
+        if this.rest.is_empty() && this.body.is_end_stream() {
+            this.unsettled.settle();
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        with_rest(&self.body.size_hint(), &self.rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    struct Noted(Arc<AtomicBool>);
+
+    impl Unsettled for Noted {
+        fn settle(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_done_stays_once_the_last_piece_of_the_answer_is_taken() {
+        let settled = Arc::new(AtomicBool::new(false));
+        let answer = Response::new(Body::from(vec![b'x'; 2 * PIECE_BYTES + 1]));
+        let mut body = handed_over(answer, Noted(Arc::clone(&settled))).into_body();
+        let mut seen = Vec::new();
+        while let Some(frame) = body.frame().await {
+            seen.push((frame.unwrap().into_data().unwrap().len(), settled.load(Ordering::Relaxed)));
+        }
+        assert_eq!(seen, [(PIECE_BYTES, false), (PIECE_BYTES, false), (1, true)]);
+        let empty = handed_over(Response::new(Body::empty()), Noted(Arc::default())).into_body();
+        assert!(http_body::Body::is_end_stream(&empty));
     }
 }

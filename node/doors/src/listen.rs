@@ -49,6 +49,8 @@ const HANDSHAKES_PART: usize = 4;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Most requests under way on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 256;
+/// The same for a peer without a certificate: it asks for the node's health.
+const STREAMS_OF_STRANGERS_MAX: u32 = 8;
 /// Interval of pings on a connection of HTTP/2.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Why a door is not opened.
@@ -125,6 +127,8 @@ impl Doors {
                 tracing::debug!(open = connections.len(), "connections of the door are cut off");
             }
             connections.abort_all();
+            // What their requests held is given back while the sessions are there.
+            while connections.join_next().await.is_some() {}
         }
         self.state.close().await;
     }
@@ -177,7 +181,17 @@ impl Door {
             self.state.meters.turn_away(turned);
             if self.tls.is_some() {
                 // Its reason could only be told after a handshake, which is what a node with too many connections has no room for.
-                self.handshakes.make_room();
+                self.handshakes.give_way();
+                continue;
+            }
+            if turned == Turned::Plain {
+                // Those that may call are not to wait behind it.
+                if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
+                    connections.spawn(async move {
+                        refuse(stream, &why).await;
+                        drop(place);
+                    });
+                }
                 continue;
             }
             // Further ones wait in the system's queue until a refusal has ended, which it does in a moment.
@@ -285,12 +299,13 @@ impl Door {
         self.state.meters.accept();
         let guard =
             Guard::new(stream, self.limits(false), Arc::clone(&activity), Arc::clone(&self.state.meters.traffic));
+        let streams_max = if peer.name.is_ok() { STREAMS_MAX } else { STREAMS_OF_STRANGERS_MAX };
         let executor = Paced { idle: self.state.bounds.idle_timeout };
         let mut builder = hyper::server::conn::http2::Builder::new(executor);
         builder
             .timer(TokioTimer::new())
             .max_send_buf_size(PIECE_BYTES)
-            .max_concurrent_streams(STREAMS_MAX)
+            .max_concurrent_streams(streams_max)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
             .keep_alive_interval(PING_INTERVAL);
         let (router, of_requests) = (self.router.clone(), Arc::clone(&activity));

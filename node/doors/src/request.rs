@@ -1,6 +1,6 @@
 //! What happens around each request: an id, a limit, a line in the log.
 
-use crate::access::admit;
+use crate::access::{Peer, admit};
 use crate::body::Charges;
 use crate::cross::{cross_origin, no_vain_body};
 use crate::metrics::meters::Meters;
@@ -41,16 +41,17 @@ pub fn current_id() -> Option<String> {
 pub fn router(state: &Arc<State>) -> Router {
     let (operations, document) = api::parts();
     name_verbs(&state.meters, document);
-    Router::new()
+    let others = Router::new()
         .merge(health::router())
         .merge(metrics::router())
         .merge(openapi::router(document))
         .merge(page::router())
-        .merge(api::only_described(operations, document, state))
         .merge(taskstore::router())
-        .merge(skuld::router())
-        // A place or a method that there is not is the greater fault, so what refuses those stays outside of this layer.
+        .merge(skuld::router());
+    // A place or a method that there is not is the greater fault, so what refuses those stays outside of this layer.
+    others
         .layer(from_fn(no_vain_body))
+        .merge(api::only_described(operations, document, state))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(state), admit))
@@ -96,13 +97,16 @@ async fn around(Shared(state): Shared<Arc<State>>, mut request: Request, next: N
     // What the request's body takes of the budget, until the handler has ended.
     let charges = Charges::default();
     request.extensions_mut().insert(charges.clone());
-    let place = Arc::clone(&state.requests).try_acquire_owned().ok();
     let (method, path) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let is_skuld = skuld::is_at(request.uri().path());
+    // Health and metrics are told under any load, and a peer that may not call takes no place from those that may: connections bound
+    // both.
+    let is_told_always = path.as_ref().is_some_and(|path| TOLD_ALWAYS.contains(&path.as_str()));
+    let is_known = request.extensions().get::<Peer>().is_some_and(|peer| peer.name.is_ok());
+    let takes_place = is_known && !is_told_always;
+    let place = takes_place.then(|| Arc::clone(&state.requests).try_acquire_owned().ok()).flatten();
     let served = async {
-        // Health and metrics are told under any load; connections bound them.
-        let is_told_always = path.as_ref().is_some_and(|path| TOLD_ALWAYS.contains(&path.as_str()));
-        if place.is_none() && !is_told_always {
+        if takes_place && place.is_none() {
             let error = Error::new(ErrorCode::Overloaded, "the node has too many requests under way; try again later");
             return Problem::from(error).into_response();
         }

@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 /// Largest piece of an answer that is handed to its connection at once. The connection keeps it until the reader takes it.
-pub const PIECE_BYTES: usize = 64 << 10;
+pub const PIECE_BYTES: usize = 16 << 10;
 
 /// Since when the reader of an answer is waited for.
 #[derive(Debug, Default)]
@@ -91,14 +91,18 @@ impl http_body::Body for Sent {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (rest, of_body) = (self.rest.len() as u64, self.body.size_hint());
-        let mut hint = SizeHint::new();
-        hint.set_lower(of_body.lower().saturating_add(rest));
-        if let Some(upper) = of_body.upper() {
-            hint.set_upper(upper.saturating_add(rest));
-        }
-        hint
+        with_rest(&self.body.size_hint(), &self.rest)
     }
+}
+
+/// The size of an answer of which a part was taken from its body, and is to be handed on.
+pub fn with_rest(of_body: &SizeHint, rest: &Bytes) -> SizeHint {
+    let mut hint = SizeHint::new();
+    hint.set_lower(of_body.lower().saturating_add(rest.len() as u64));
+    if let Some(upper) = of_body.upper() {
+        hint.set_upper(upper.saturating_add(rest.len() as u64));
+    }
+    hint
 }
 
 /// Runs the requests of a connection of HTTP/2, each until its answer was taken, or nothing of it for too long.
@@ -150,6 +154,9 @@ mod tests {
         let unread = door.begin(Request::get("/v1/openapi.json").body(Body::empty()).unwrap()).await;
         assert_eq!(unread.status(), StatusCode::OK);
         assert_eq!(door.get("/v1/docs").await.status, StatusCode::TOO_MANY_REQUESTS);
+        // A peer that may not call is refused as ever, and takes no place.
+        let refused = door.get_as_stranger("/v1/docs").await;
+        assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
         drop(unread);
         for _ in 0..2 {
             assert_eq!(door.get("/v1/docs").await.status, StatusCode::OK, "one that was read counts no more");

@@ -31,7 +31,7 @@ pub const CLOSE_TIME_MAX: Duration = DRAIN_TIMEOUT.saturating_add(SESSIONS_TIMEO
 /// Limits of a door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Most connections. One more is answered 503 and closed.
+    /// Most connections. One more is answered 503 and closed; over TLS it is only closed.
     pub connections_max: usize,
     /// Most requests under way, waiting ones and those whose answer is being sent included. One more is answered 429.
     pub requests_max: usize,

@@ -18,9 +18,10 @@ use norn_wire::response::Identity;
 use norn_wire::{Error, Request, Response};
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell, oneshot, watch};
+use tokio::time::Instant;
 
 /// How long an answer about the node's health serves further askers. Checks of it may come from strangers, in any number.
 const HEALTH_SHARED: Duration = Duration::from_millis(250);
@@ -57,26 +58,77 @@ pub(in crate::runtime) struct OwnQuestions {
     name: Arc<str>,
     /// Next client number: below those of the listener, and used again. So one question is asked after the other.
     client_next: Mutex<u64>,
-    /// When the driver took an event last, as far as it was asked.
-    alive_last: Mutex<Option<Instant>>,
+    alive: SharedAnswer<()>,
+    identity: SharedAnswer<Identity>,
+}
+
+/// A question about the node's health. Checks of it may come from strangers, in any number, and hang up: one question is under way at
+/// a time, all that come meanwhile wait for its answer, and that serves further ones for a moment.
+#[derive(Debug)]
+struct SharedAnswer<T>(std::sync::Mutex<Option<Question<T>>>);
+
+/// Where an answer will be, with its time. The inner one is absent if the node has stopped.
+type Question<T> = watch::Receiver<Option<Option<(Instant, T)>>>;
+
+impl<T> Default for SharedAnswer<T> {
+    fn default() -> SharedAnswer<T> {
+        SharedAnswer(std::sync::Mutex::default())
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> SharedAnswer<T> {
+    /// The answer to the question that is under way, or to this one. `None`: the node has stopped.
+    async fn get(&self, ask: impl Future<Output = Option<T>> + Send + 'static) -> Option<T> {
+        let mut question = self.question(ask);
+        let answer = question.wait_for(Option::is_some).await.ok()?;
+        answer.as_ref()?.as_ref().map(|(_, answer)| answer.clone())
+    }
+
+    fn question(&self, ask: impl Future<Output = Option<T>> + Send + 'static) -> Question<T> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let serves = |question: &&Question<T>| match &*question.borrow() {
+            None => true,
+            Some(answer) => answer.as_ref().is_some_and(|(at, _)| at.elapsed() < HEALTH_SHARED),
+        };
+        if let Some(question) = last.as_ref().filter(serves) {
+            return question.clone();
+        }
+        let (told, question) = watch::channel(None);
+        *last = Some(question.clone());
+        // It is asked to its end though its askers hang up, so that the next asker finds it under way.
+        tokio::spawn(async move { told.send(Some(ask.await.map(|answer| (Instant::now(), answer)))) });
+        question
+    }
 }
 
 impl OwnQuestions {
     pub fn new(inputs: Inputs, name: Arc<str>) -> OwnQuestions {
-        OwnQuestions { inputs, name, client_next: Mutex::new(0), alive_last: Mutex::default() }
+        let (alive, identity) = (SharedAnswer::default(), SharedAnswer::default());
+        OwnQuestions { inputs, name, client_next: Mutex::new(0), alive, identity }
     }
 
-    /// Whether the driver takes events. One answer serves all that ask within a moment.
+    /// Whether the driver takes events.
     async fn is_alive(&self) -> bool {
-        let mut last = self.alive_last.lock().await;
-        if last.is_some_and(|at| at.elapsed() < HEALTH_SHARED) {
-            return true;
-        }
-        let (asker, told) = oneshot::channel();
-        // Not as a client asks: requests of clients wait while the log is full.
-        let is_alive = self.inputs.internal.send(Internal::Alive(asker)).await.is_ok() && told.await.is_ok();
-        *last = is_alive.then(Instant::now);
-        is_alive
+        let internal = self.inputs.internal.clone();
+        let ask = async move {
+            let (asker, told) = oneshot::channel();
+            // Not as a client asks: requests of clients wait while the log is full.
+            internal.send(Internal::Alive(asker)).await.ok()?;
+            told.await.ok()
+        };
+        self.alive.get(ask).await.is_some()
+    }
+
+    /// Who the node is.
+    async fn identity(self: &Arc<Self>) -> Option<Identity> {
+        let own = Arc::clone(self);
+        let ask = async move {
+            match own.ask_to_the_end(Request::Identify).await? {
+                Response::Identity(identity) => Some(*identity),
+                _ => None,
+            }
+        };
+        self.identity.get(ask).await
     }
 
     /// The answer to a request. `None`: the node has stopped.
@@ -112,8 +164,6 @@ pub(in crate::runtime) struct NodeHost {
     /// Certificates for calls to nodes outside the cluster, and their caller once one was made.
     certificates: Renewal,
     caller: OnceCell<Caller>,
-    /// The last answer to who the node is, shared by all that ask within a moment.
-    identity_last: Mutex<Option<(Instant, Identity)>>,
 }
 
 impl NodeHost {
@@ -124,8 +174,7 @@ impl NodeHost {
         lookout: Lookout,
         certificates: Renewal,
     ) -> NodeHost {
-        let (caller, identity_last) = (OnceCell::new(), Mutex::default());
-        NodeHost { local, questions, metrics, lookout, certificates, caller, identity_last }
+        NodeHost { local, questions, metrics, lookout, certificates, caller: OnceCell::new() }
     }
 }
 
@@ -170,17 +219,7 @@ impl Host for NodeHost {
     }
 
     fn identity(&self) -> Told<'_, Option<Identity>> {
-        Box::pin(async {
-            let mut last = self.identity_last.lock().await;
-            if let Some((at, identity)) = &*last
-                && at.elapsed() < HEALTH_SHARED
-            {
-                return Some(identity.clone());
-            }
-            let Response::Identity(identity) = self.questions.ask(Request::Identify).await? else { return None };
-            *last = Some((Instant::now(), (*identity).clone()));
-            Some(*identity)
-        })
+        Box::pin(self.questions.identity())
     }
 }
 
@@ -267,13 +306,17 @@ mod tests {
     }
 
     /// Goal: health says that the driver ticks also while the log is full, and requests of clients are not taken.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_node_is_alive_while_it_takes_no_requests() {
         let (internal, mut asked) = mpsc::channel(1);
         let (external, _full) = mpsc::channel(1);
         let (replies, _answers) = answers();
         external.send(External::Opened { client: ClientId(1), replies }).await.unwrap();
-        let questions = OwnQuestions::new(Inputs { internal, external }, "n".into());
+        let questions = Arc::new(OwnQuestions::new(Inputs { internal, external }, "n".into()));
+        for _ in 0..100 {
+            let health = tokio::time::timeout(Duration::from_secs(5), questions.identity()).await;
+            assert!(health.is_err(), "its log is full");
+        }
         let driver = tokio::spawn(async move {
             let Some(Internal::Alive(asker)) = asked.recv().await else { panic!("another question") };
             asker.send(()).unwrap();
@@ -281,7 +324,7 @@ mod tests {
         assert!(questions.is_alive().await);
         driver.await.unwrap();
         assert!(questions.is_alive().await, "the answer serves those that come within a moment");
-        *questions.alive_last.lock().await = None;
+        tokio::time::advance(HEALTH_SHARED).await;
         assert!(!questions.is_alive().await, "the driver has ended");
     }
 

@@ -6,12 +6,10 @@ pub mod start;
 use crate::runtime::doors::{OpenDoors, OwnQuestions};
 use crate::runtime::driver::{Inputs, Internal};
 use crate::runtime::listener::Listener;
-
 use crate::runtime::metrics::Metrics;
 use crate::runtime::store::Store;
 use crate::runtime::transport::CloseCode;
 use norn_client::tls::Renewal;
-
 use norn_wire::response::Identity;
 use norn_wire::{NodeId, Request, Response};
 use quinn::Endpoint;

@@ -157,8 +157,10 @@ fn steering_verbs(repl: &mut Repl) {
     let again = wait::found("its end gives the task back", || repl.claim("steered").pop());
     repl.ask(&format!("fail {task} {} --reason broken", text(&again["token"])));
     // The second time the answer names the existing copy.
-    let copies = repl.rows(&format!("redrive {task} {task}"));
-    assert_eq!((copies.len(), &copies[0]["id"]), (2, &copies[1]["id"]), "{copies:?}");
+    let twice = repl.refusal(&format!("redrive {task} {task}"));
+    assert!(text(&twice["message"]).contains("name each once"), "{twice}");
+    let copies = [(); 2].map(|()| repl.rows(&format!("redrive {task}")).swap_remove(0));
+    assert_eq!(copies[0]["id"], copies[1]["id"], "{copies:?}");
     let copy = wait::found("it is there once more", || repl.claim("steered").pop());
     assert_eq!(copy["data"], "once");
     let deletes =

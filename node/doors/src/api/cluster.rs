@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use norn_client::api::{self, ChangeState};
 use norn_client::client::joining::{Asker, Newcomer};
 use norn_wire::membership::{Changed, ClusterView};
-use norn_wire::{Error, Request, Response as Answer};
+use norn_wire::{Error, ErrorCode, Request, Response as Answer};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -162,7 +162,9 @@ impl Asker for Outside {
 fn half_way(error: Error) -> Error {
     let message =
         format!("{}; the node is a member, but does not know it yet: the same request goes on", error.message);
-    Error { message, ..error }
+    // The change has taken effect, so that no refusal of what is left is one of the request.
+    let code = if error.passes() { error.code } else { ErrorCode::Unknown };
+    Error { message, code, ..error }
 }
 
 fn report<'a>(

@@ -115,11 +115,11 @@ async fn admitted(takes: &Takes, request: Request, state: &Arc<State>) -> Result
     Ok(Request::from_parts(parts, Body::empty()))
 }
 
-/// Whether a body says nothing: programs that always send JSON send an empty object.
+/// Whether a body says nothing: programs that always send JSON send an empty object, or null.
 fn is_nothing(body: &[u8]) -> bool {
     let text = body.trim_ascii();
     let inner = text.strip_prefix(b"{").and_then(|text| text.strip_suffix(b"}"));
-    text.is_empty() || inner.is_some_and(|inner| inner.trim_ascii().is_empty())
+    text.is_empty() || text == b"null" || inner.is_some_and(|inner| inner.trim_ascii().is_empty())
 }
 
 #[cfg(test)]
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn an_empty_object_says_nothing() {
-        for nothing in ["", " \n", "{}", " { } \n"] {
+        for nothing in ["", " \n", "{}", " { } \n", "null"] {
             assert!(is_nothing(nothing.as_bytes()), "{nothing:?}");
         }
-        for something in ["{\"a\":1}", "[]", "{}{}", "{", "}", "null", "a"] {
+        for something in ["{\"a\":1}", "[]", "{}{}", "{", "}", "nulls", "a"] {
             assert!(!is_nothing(something.as_bytes()), "{something:?}");
         }
     }

@@ -108,7 +108,8 @@ async fn renew(
 /// Completes a claim: the task is done.
 ///
 /// Tasks of `then` are enqueued with it: all of them or, if the completion is refused, none. A repeat with the same content gets the
-/// same answer, and brings the tasks once.
+/// same answer, and brings the tasks once. But in a queue of mode `any`, a repeat after a 504 may bring them twice if the first attempt
+/// reached a minority of the replicas alone, unless each has an id of `/v1/ids`.
 #[utoipa::path(
     post, path = "/v1/tasks/{id}/claims/{token}/complete", operation_id = "complete", tag = "claims",
     params(("id" = String, Path), ("token" = String, Path), Durability),

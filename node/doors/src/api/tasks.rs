@@ -306,7 +306,8 @@ pub fn written(
         (status = 201, body = StoredAck, description = "A majority of the task's replicas has it on disk.",
          headers(("location" = String, description = "Where the task is.")),
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "acks": 2, "replicas": 3, "guarantee": "strict"})),
-        (status = 202, body = StoredAck, description = "Fewer replicas have it on disk, as asked for."),
+        (status = 202, body = StoredAck, description = "Fewer replicas have it on disk, as asked for.",
+         headers(("location" = String, description = "Where the task is."))),
         BodyProblems,
     )
 )]

@@ -53,6 +53,14 @@ impl Handshakes {
         Handshake { all: self, number, way }
     }
 
+    /// Ends the oldest handshake if it is old enough: all places are taken, and it may be what takes one for nothing.
+    pub fn give_way(&self) {
+        let mut open = self.open();
+        if let Some(oldest) = open.begun.first_entry().filter(|oldest| oldest.get().0.elapsed() >= GRACE) {
+            oldest.remove();
+        }
+    }
+
     /// Ends the oldest handshakes, as far as there are too many and these are old enough.
     pub fn make_room(&self) {
         let mut open = self.open();
@@ -100,6 +108,9 @@ mod tests {
         drop(fourth);
         all.make_room();
         assert!(!has_to_go(&mut third).await, "there is room");
+        tokio::time::advance(GRACE).await;
+        all.give_way();
+        assert!(has_to_go(&mut third).await, "all places are taken");
         drop((first, second, third));
         assert!(all.open().begun.is_empty());
     }

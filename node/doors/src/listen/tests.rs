@@ -17,6 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A time limit that a test waits for.
 const SOON: Duration = Duration::from_millis(50);
+/// A time limit before which a test has to see something.
+const LATER: Duration = Duration::from_secs(1);
 /// A time limit that no test waits for.
 const NEVER: Duration = Duration::from_secs(3_600);
 
@@ -279,7 +281,7 @@ fn busy() -> Script {
 
 #[tokio::test]
 async fn a_stream_of_which_nothing_is_taken_is_cut() {
-    let open = Open::new(Bounds { idle_timeout: SOON, ..Bounds::default() }, busy()).await;
+    let open = Open::new(Bounds { idle_timeout: LATER, ..Bounds::default() }, busy()).await;
     let _unread = open.say(&get("/v1/watch?queue=mail")).await;
     until("it is under way", || open.requests() == 1).await;
     until("it is cut", || open.requests() == 0).await;
@@ -352,7 +354,7 @@ fn asked(path: &str) -> Request<()> {
 
 #[tokio::test]
 async fn over_http2_an_answer_of_which_nothing_is_taken_is_cut_and_the_others_go_on() {
-    let scripted = Scripted::with(Bounds { idle_timeout: SOON, ..Bounds::default() }, Access::default(), silent());
+    let scripted = Scripted::with(Bounds { idle_timeout: LATER, ..Bounds::default() }, Access::default(), silent());
     let under_way = || scripted.state.bounds.requests_max - scripted.state.requests.available_permits();
     let mut client = over_http2(&scripted, 1_000).await.ready().await.unwrap();
     let (waiting, _) = client.send_request(asked("/v1/tasks/000038fxj5g21b4sg6y000800g17ne5m/wait"), true).unwrap();

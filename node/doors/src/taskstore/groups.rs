@@ -38,6 +38,12 @@ fn needed() -> QueuePolicy {
     QueuePolicy { order: Order::Random, retention_ms: Some(RETENTION_MS), ..QueuePolicy::default() }
 }
 
+/// Whether settings are those of a group, or the first of the two: a node that ended in between has made no more, or has left no more.
+fn is_own(policy: &QueuePolicy) -> bool {
+    let first = QueuePolicy { order: Order::default(), ..needed() };
+    [needed(), first].contains(policy)
+}
+
 /// How far the settings of a queue are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -45,6 +51,16 @@ enum Stage {
     Begun,
     /// There is no more to set, for all that was known then.
     Done(Instant),
+}
+
+impl Stage {
+    /// Whether the settings were made just now, or are being made.
+    fn is_new(&self) -> bool {
+        match self {
+            Stage::Begun => true,
+            Stage::Done(since) => since.elapsed() < REMEMBERED_FOR,
+        }
+    }
 }
 
 /// Queues that have their settings.
@@ -80,8 +96,7 @@ impl Prepared {
 
     /// Before the first tasks of groups: sets what their queues need, of those for which nothing is set.
     pub async fn prepare(&self, client: &Client, queues: BTreeSet<QueueName>) -> Result<(), Problem> {
-        let is_done =
-            |stage: Option<&Stage>| matches!(stage, Some(Stage::Done(since)) if since.elapsed() < REMEMBERED_FOR);
+        let is_done = |stage: Option<&Stage>| matches!(stage, Some(done @ Stage::Done(_)) if done.is_new());
         let unknown: Vec<QueueName> = {
             let stages = self.stages();
             queues.into_iter().filter(|queue| !is_done(stages.get(queue))).collect()
@@ -92,8 +107,10 @@ impl Prepared {
         let view = client.cluster().await.map_err(super::without_effect)?;
         let mut settings = view.roster.policies.len();
         for queue in unknown {
-            let has_begun = self.stages().get(&queue) == Some(&Stage::Begun);
-            if !has_begun && !view.roster.policies.contains_key(&queue) {
+            let present = view.roster.policies.get(&queue);
+            let is_half = present.is_some_and(|policy| is_own(policy) && *policy != needed());
+            let has_begun = is_half || self.stages().get(&queue) == Some(&Stage::Begun);
+            if !has_begun && present.is_none() {
                 if settings >= SETTINGS_MAX && self.looks() {
                     settings -= self.take_back(client, &view).await?.min(settings);
                 }
@@ -124,14 +141,15 @@ impl Prepared {
         let queues = client.queues().await.map_err(super::without_effect)?;
         let has_tasks: BTreeSet<&QueueName> = queues.iter().map(|counts| &counts.queue).collect();
         let is_idle = |queue: &QueueName, policy: &QueuePolicy| {
-            queue.as_str().starts_with(STORES) && *policy == needed() && !has_tasks.contains(queue)
+            queue.as_str().starts_with(STORES) && is_own(policy) && !has_tasks.contains(queue)
         };
         let policies = view.roster.policies.iter();
         let known = policies.filter(|(queue, policy)| is_idle(queue, policy)).map(|(queue, _)| queue);
         // What this node has prepared just now may be about to get its first task.
         let idle: Vec<&QueueName> = {
             let stages = self.stages();
-            known.filter(|queue| !stages.contains_key(*queue)).take(TAKEN_BACK_MAX).collect()
+            let is_new = |queue: &QueueName| stages.get(queue).is_some_and(Stage::is_new);
+            known.filter(|queue| !is_new(queue)).take(TAKEN_BACK_MAX).collect()
         };
         let mut taken = 0;
         for queue in idle {
