@@ -119,10 +119,13 @@ fn is_directive(piece: &str) -> bool {
 /// Variables with the prefix of settings that are no settings: most likely mistyped. Empty ones count as not set.
 pub fn unknown_variables(variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
     /// Variables of commands and tests.
-    const OTHERS: [&str; 10] = [
+    const OTHERS: [&str; 13] = [
+        "NORN_BINARY",
         "NORN_BLESS",
         "NORN_CLIENT",
         "NORN_CONFIG",
+        "NORN_DOOR",
+        "NORN_DOORS_PORT",
         "NORN_NETWORK_SECONDS",
         "NORN_NEW_BINARY",
         "NORN_OLD_BINARY",

@@ -129,7 +129,13 @@ async fn a_repeat_of_a_completion_with_children_asks_for_the_same() {
         request => Response::Error(Error::new(ErrorCode::Unsupported, request.verb())),
     }));
     let target = format!("/v1/tasks/{ONE}/claims/2.1/complete");
-    let body = r#"{"result":"sent","then":[{"queue":"stock","delay_ms":5000},{"queue":"a","number":1,"delay_ms":7000},{"queue":"b","join":{"total":1}}]}"#;
+    let then = [
+        r#"{"queue":"stock","delay_ms":5000}"#,
+        r#"{"queue":"a","number":1,"delay_ms":7000}"#,
+        r#"{"queue":"b","join":{"total":1}}"#,
+    ];
+    let body = format!(r#"{{"result":"sent","then":[{}]}}"#, then.join(","));
+    let body = body.as_str();
     for sent in [1, 3, 5] {
         let answer = door.call(Method::POST, &target, body).await;
         assert_eq!((answer.status, *told.lock().unwrap()), (StatusCode::OK, sent), "{}", answer.body);
