@@ -117,6 +117,19 @@ impl TryFrom<HeldClaimInput> for (TaskId, Token) {
     }
 }
 
+/// New lease of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, remote = "Self")]
+pub struct LeaseInput {
+    /// New length of the lease in milliseconds; the claim's own if left out. A lease never becomes shorter.
+    #[serde(default, deserialize_with = "milliseconds", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 100, maximum = 3_600_000))]
+    pub lease_ms: Option<u64>,
+}
+
+object_only!(LeaseInput, "an object, with `lease_ms` or empty");
+
 /// Name of a claim, for people.
 fn claim_name((id, token): &(TaskId, Token)) -> String {
     format!("the claim {token} of {id}")

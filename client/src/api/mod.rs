@@ -61,7 +61,8 @@ mod tests;
 
 pub use bytes::{Encoding, hexadecimal};
 pub use claim_inputs::{
-    ClaimInput, CompleteInput, CompletionInput, CompletionsInput, FailInput, HeldClaimInput, RenewInput, UpdateInput,
+    ClaimInput, CompleteInput, CompletionInput, CompletionsInput, FailInput, HeldClaimInput, LeaseInput, RenewInput,
+    UpdateInput,
 };
 pub use claims::{GrantedTask, HeldClaim, Lease, Session};
 pub use cluster::{Agreement, ClockStatus, MemberState, Node, Partition, ReplicaHealth, RingPlace};

@@ -81,7 +81,12 @@ fn name_verbs(meters: &Meters, document: &OpenApi) {
 }
 
 async fn no_route(uri: Uri) -> Problem {
-    let detail = format!("there is nothing at {}; /v1/openapi.json lists what there is", uri.path());
+    let document = if uri.path().starts_with("/v1/") {
+        "/v1/openapi.json lists"
+    } else {
+        "the guides to HTTP and to taskstore list"
+    };
+    let detail = format!("there is nothing at {}; {document} what there is", uri.path());
     Problem::new(StatusCode::NOT_FOUND, "no_route", Retry::Never, detail)
 }
 

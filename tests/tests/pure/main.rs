@@ -9,6 +9,7 @@ mod layout;
 mod messages;
 mod pieces;
 mod planted;
+mod plants;
 mod scenes;
 mod seeds;
 mod state;

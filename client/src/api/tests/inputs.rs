@@ -25,7 +25,7 @@ macro_rules! for_input {
     ($name:expr, $visit:ident($argument:expr)) => {
         for_input!($name, $visit($argument), AddressInput BackoffInput CancelInput ChangeInput ChangeKindInput ClaimInput
             ClusterChangeInput CompleteInput CompletionInput CompletionsInput DeleteInput DependInput FailInput
-            GroupCloseInput HeldClaimInput JoinInput MemberInput MoveInput NewcomerInput PurgeInput QueuePolicyInput
+            GroupCloseInput HeldClaimInput JoinInput LeaseInput MemberInput MoveInput NewcomerInput PurgeInput QueuePolicyInput
             RebalanceInput RedriveInput RenewInput ReplacementInput ReplicasInput ScheduleInput SessionInput
             SessionOpenInput SettingsInput TaskInput TasksInput TransactionInput UpdateInput WeightInput ZoneInput)
     };
@@ -608,7 +608,7 @@ fn each_input_is_tried() {
     let more =
         ["ReplicasInput", "SettingsInput", "WeightInput", "ZoneInput", "ChangeInput", "DeleteInput", "DependInput"];
     let tried: BTreeSet<&str> = good().map(|(name, _)| name).chain(inner).chain(more).collect();
-    assert_eq!(tried.len(), 36, "a line of `inputs.txt` for each input: {tried:?}");
+    assert_eq!(tried.len(), 37, "a line of `inputs.txt` for each input: {tried:?}");
     for (name, text) in good() {
         converted(name, text);
     }

@@ -30,7 +30,7 @@ impl Schemas {
             TransactionAck GrantedTask HeldClaim Session LogEntry Task GroupMember GroupProgress WatchNotice WatchEvent
             Explanation Count Finding Queue QueuePolicy Schedule ScheduleRemoval Node NodeCounters RingPlace Partition Status
             ChangeReport ClusterOverview RecoveryReport Invitation Lease Encoding);
-        add!(ClaimInput HeldClaimInput RenewInput CompleteInput CompletionInput CompletionsInput FailInput UpdateInput
+        add!(ClaimInput HeldClaimInput LeaseInput RenewInput CompleteInput CompletionInput CompletionsInput FailInput UpdateInput
             CancelInput GroupCloseInput PurgeInput RedriveInput QueuePolicyInput BackoffInput ScheduleInput
             SessionOpenInput SessionInput ClusterChangeInput ChangeKindInput TaskInput JoinInput TasksInput
             TransactionInput);

@@ -16,9 +16,7 @@ use norn_client::client::completing;
 use norn_client::session::Call;
 use norn_wire::response::Acked;
 use norn_wire::{Error, Request, Response as Answer, TaskId, Token};
-use serde::Deserialize;
 use std::sync::Arc;
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -73,21 +71,11 @@ async fn update(
     }
 }
 
-/// New lease of a claim.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct LeaseInput {
-    /// New length of the lease in milliseconds; the claim's own if left out. A lease never becomes shorter.
-    #[serde(default)]
-    #[schema(minimum = 100, maximum = 3_600_000)]
-    lease_ms: Option<u64>,
-}
-
 /// Renews a claim.
 #[utoipa::path(
     post, path = "/v1/tasks/{id}/claims/{token}/renew", operation_id = "renew", tag = "claims",
     params(("id" = String, Path), ("token" = String, Path)),
-    request_body(content = Option<LeaseInput>, example = json!({"lease_ms": 60000})),
+    request_body(content = Option<api::LeaseInput>, example = json!({"lease_ms": 60000})),
     responses(
         (status = 200, body = api::HeldClaim, description = "The claim, with its lease.",
          example = json!({"id": "000038fxj5g21b4sg6y000800g17ne5m", "token": "2.1", "lease_ms": 60000,
@@ -98,7 +86,7 @@ struct LeaseInput {
 async fn renew(
     client: Short,
     ClaimAt(id, token): ClaimAt,
-    JsonBodyIfAny(input): JsonBodyIfAny<LeaseInput>,
+    JsonBodyIfAny(input): JsonBodyIfAny<api::LeaseInput>,
 ) -> Result<Response, Problem> {
     let (results, from_ms) = renewed_of(&client, vec![(id, token)], input.lease_ms).await?;
     let lease_ms = only(results, id, "renew")?;

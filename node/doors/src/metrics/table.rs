@@ -151,7 +151,7 @@ const DOORS: &[Metric] = &[
         &["door", "verb", "outcome"],
         "Requests of the doors; a call that waits counts with its wait.",
     ),
-    gauge("norn_long_polls", NONE, "Calls of the doors that wait now."),
+    gauge("norn_long_polls", NONE, "Calls of the doors that may wait and are under way, streams of events included."),
     gauge("norn_sse_streams", NONE, "Streams of events that are open now."),
     gauge("norn_http_connections", NONE, "Open connections of the HTTP listener."),
     counter("norn_http_connections_accepted", NONE, "Connections that the HTTP listener served."),
@@ -166,7 +166,11 @@ const DOORS: &[Metric] = &[
         NONE,
         "How old is what the node tells of queues, partitions and members: more than 0 where measuring takes longer than a scrape waits.",
     ),
-    gauge("norn_ready", NONE, "1 if the node has read its log and is not about to stop."),
+    gauge(
+        "norn_ready",
+        NONE,
+        "1 if the node has read its log and is not about to stop. `/readyz` wants a cluster, too.",
+    ),
     metric("norn_build", Kind::Info, Unit::Number, &["version"], "Version of the node."),
 ];
 
