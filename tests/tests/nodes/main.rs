@@ -11,6 +11,7 @@ mod crash;
 mod crawl;
 mod damage;
 mod doctor;
+mod doors_health;
 mod doors_rest;
 mod doors_skuld;
 mod doors_tasks;

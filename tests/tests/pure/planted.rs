@@ -102,7 +102,7 @@ const CAUGHT_FROM: [(Mutant, u64); 100] = [
     (Mutant::JointNewSideOnly, 3031),
     (Mutant::KeysUnknown, 3079),
     (Mutant::SealsEarly, 3141),
-    (Mutant::VersionsMixed, 161),
+    (Mutant::VersionsMixed, 5),
     (Mutant::RoutesAskedOnce, 46),
     (Mutant::MovesUnheeded, 3177),
     (Mutant::ArchivesUnasked, 3206),
