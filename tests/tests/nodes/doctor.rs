@@ -25,7 +25,7 @@ fn a_cluster_is_found_sound_until_a_node_is_killed() {
     // Replicas and clocks may need a moment after the founding.
     let sound = found("nothing fails", || Some(examine(&cluster, &[])).filter(|answer| answer.code == Some(0)));
     let sound = checks(&sound.lines());
-    assert_eq!(sound.len(), 21, "{sound:?}");
+    assert_eq!(sound.len(), 22, "{sound:?}");
     let (outcome, seen) = &sound["address"];
     assert!(outcome == "ok" && seen.contains("is bound by node n1, which serves cluster"), "{sound:?}");
     assert!(sound["sync_latency"].1.starts_with("20 syncs"), "{sound:?}");

@@ -7,6 +7,7 @@ use norn_cli::doctor::Report;
 use norn_client::api::Finding;
 use norn_client::dial::addresses;
 use norn_client::tls::Date;
+use norn_doors::ListenError;
 use norn_node::runtime::caller::Caller;
 use norn_node::runtime::certificates::find_node;
 use norn_node::runtime::clock::unix_seconds;
@@ -23,14 +24,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::net::TcpListener;
 
 /// Time for the answer of the node that listens at the address.
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Permissions of a key that other users have.
 const OTHERS_MODE: u32 = 0o077;
 /// Checks that need settings, after that of the settings themselves.
-const OF_SETTINGS: [&str; 7] =
-    ["certificates", "address", "udp_buffers", "data_directory", "room", "sync_latency", "log"];
+const OF_SETTINGS: [&str; 8] =
+    ["certificates", "address", "udp_buffers", "http_address", "data_directory", "room", "sync_latency", "log"];
 
 /// The machine of a node, and the node's settings.
 pub struct Machine {
@@ -82,7 +84,7 @@ impl Machine {
                 let (finding, own) = own.map_or_else(|finding| (finding, None), |(finding, own)| (finding, own));
                 report.tell([finding]);
                 let (address, granted) = address(effective, own.as_ref(), holder).await;
-                report.tell([address, machine::udp_buffers(granted)]);
+                report.tell([address, machine::udp_buffers(granted), http_address(effective, holder).await]);
                 match has_directory {
                     true => heads = data::examine(&directory, effective, holder, report).await,
                     false => {
@@ -195,6 +197,53 @@ async fn address(
         }
         Err((address, error)) if error.kind() == ErrorKind::AddrInUse => (in_use(address, own, holder).await, None),
         Err((address, error)) => (failed(StartError::Listen(address.to_string(), error), lasting), None),
+    }
+}
+
+/// Checks that the address for HTTP can be bound, or is in use while the node runs.
+async fn http_address(effective: &Effective, holder: Option<Holder>) -> Finding<'static> {
+    const CHECK: &str = "http_address";
+    let listen = effective.text("http_listen");
+    if listen.is_empty() {
+        return Finding::ok(CHECK, "`http_listen` is not set: no HTTP listener is opened");
+    }
+    let failed = |error: std::io::Error| {
+        let error = ListenError::Bind(listen.to_owned(), error);
+        Finding::fail(
+            CHECK,
+            error.to_string(),
+            "choose an address of this machine for `http_listen`; `ip address` shows them",
+        )
+    };
+    let address = match addresses(listen).await {
+        Ok(found) => match found.first() {
+            Some(address) => *address,
+            None => return failed(ErrorKind::NotFound.into()),
+        },
+        Err(error) => return failed(error),
+    };
+    match (TcpListener::bind(address).await, holder) {
+        (Ok(_), None) => Finding::ok(CHECK, format!("{address} can be bound")),
+        (Ok(_), Some(holder)) => {
+            let seen = format!("{address} is free, and {} holds the data directory", process(holder));
+            let advice = "look again if that node is just starting; else it runs with other settings than these";
+            Finding::warn(CHECK, seen, advice)
+        }
+        (Err(error), Some(holder)) if error.kind() == ErrorKind::AddrInUse => {
+            let seen = format!(
+                "{address} is in use while {} holds the data directory; `norn health` asks it",
+                process(holder)
+            );
+            Finding::ok(CHECK, seen)
+        }
+        (Err(error), None) if error.kind() == ErrorKind::AddrInUse => {
+            let advice = format!(
+                "`ss -tlpn 'sport = :{}'` names the process; end it, or set another `http_listen`",
+                address.port()
+            );
+            Finding::fail(CHECK, format!("{address} is in use, and no node holds the data directory"), advice)
+        }
+        (Err(error), _) => failed(error),
     }
 }
 

@@ -10,7 +10,7 @@ use norn_storage::{Identity, Log, LogConfig};
 use norn_wire::NodeId;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 
 #[derive(Parser)]
@@ -68,7 +68,7 @@ impl Bench {
         let findings = report.findings().iter();
         let all: BTreeMap<String, Finding<'static>> =
             findings.map(|finding| (finding.check.to_string(), finding.clone())).collect();
-        assert_eq!(all.len(), 10, "each check has one finding: {all:?}");
+        assert_eq!(all.len(), 11, "each check has one finding: {all:?}");
         all
     }
 
@@ -224,6 +224,22 @@ async fn an_address_in_use_by_another_program_fails() {
 }
 
 #[tokio::test]
+async fn an_address_for_http_in_use_by_another_program_fails() {
+    let bench = Bench::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("http_listen={}", taken.local_addr().unwrap());
+    let findings = bench.findings(&["--set", &listen]).await;
+    let Finding { outcome, seen, advice, .. } = &findings["http_address"];
+    assert!(*outcome == CheckOutcome::Fail && seen.contains("is in use"), "{seen}");
+    assert!(advice.as_ref().is_some_and(|advice| advice.contains("ss -tlpn")), "{advice:?}");
+    drop(taken);
+    for (flags, seen) in [(&["--set", &listen][..], "can be bound"), (&[], "no HTTP listener")] {
+        let finding = &bench.findings(flags).await["http_address"];
+        assert!(finding.outcome == CheckOutcome::Ok && finding.seen.contains(seen), "{finding:?}");
+    }
+}
+
+#[tokio::test]
 async fn refused_settings_of_a_file_are_a_finding_and_those_of_a_flag_an_error() {
     let bench = Bench::new();
     let file = bench.directory.path().join("norn.toml");
@@ -231,7 +247,7 @@ async fn refused_settings_of_a_file_are_a_finding_and_those_of_a_flag_an_error()
     let findings = bench.findings(&["--config", file.to_str().unwrap()]).await;
     assert_eq!(findings["settings"].outcome, CheckOutcome::Fail);
     let unchecked = findings.values().filter(|finding| finding.seen.starts_with("not checked: the settings")).count();
-    assert_eq!(unchecked, 7, "{findings:?}");
+    assert_eq!(unchecked, 8, "{findings:?}");
     for flags in [["--set", "heartbeat_sm=5"], ["--set", "zone"]] {
         assert!(bench.machine(&flags).is_err_and(|failure| failure.is_usage()), "{flags:?}");
     }
@@ -282,7 +298,7 @@ async fn a_bundle_has_what_was_found_and_no_key_and_overwrites_nothing() {
     let names: Vec<&str> = parts.keys().map(String::as_str).collect();
     let expected = ["doctor.jsonl", "log-heads.jsonl", "settings.toml", "versions.json"];
     assert_eq!(names, expected.map(|name| format!("norn-doctor/{name}")));
-    assert_eq!(parts["norn-doctor/doctor.jsonl"].lines().count(), 10);
+    assert_eq!(parts["norn-doctor/doctor.jsonl"].lines().count(), 11);
     assert!(parts["norn-doctor/log-heads.jsonl"].contains("\"first_ordinal\":1"), "{parts:?}");
     assert!(!parts.values().any(|text| text.contains("PRIVATE KEY")));
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
