@@ -37,8 +37,12 @@ pub struct Usage {
     pub log_syncs: u64,
     /// Messages between nodes.
     pub peer_messages: u64,
+    /// Envelopes in which they travelled.
+    pub peer_envelopes: u64,
     /// Events handed to the cores.
     pub events: u64,
+    /// Turns in which they were handled.
+    pub turns: u64,
 }
 
 impl Usage {
@@ -48,7 +52,9 @@ impl Usage {
             cpu_seconds: self.cpu_seconds - before.cpu_seconds,
             log_syncs: self.log_syncs - before.log_syncs,
             peer_messages: self.peer_messages - before.peer_messages,
+            peer_envelopes: self.peer_envelopes - before.peer_envelopes,
             events: self.events - before.events,
+            turns: self.turns - before.turns,
         }
     }
 }
@@ -183,7 +189,9 @@ impl Cluster {
             usage.cpu_seconds += process::cpu_seconds(node.id())?;
             usage.log_syncs += counter("log_syncs");
             usage.peer_messages += counter("peer_messages_sent");
+            usage.peer_envelopes += counter("peer_envelopes_sent");
             usage.events += counter("events");
+            usage.turns += counter("turns");
         }
         Ok(usage)
     }

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_model::config::Mutant;
 
 /// All bugs that the simulator catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 100] = [
+pub const ALL: [(&str, Mutant); 102] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -32,6 +32,8 @@ pub const ALL: [(&str, Mutant); 100] = [
     ("memory-forgotten", Mutant::MemoryForgotten),
     ("unsealed-counts", Mutant::UnsealedCounts),
     ("word-missing", Mutant::WordMissing),
+    ("group-answers-early", Mutant::GroupAnswersEarly),
+    ("turn-written-in-part", Mutant::TurnWrittenInPart),
     ("settles-unready", Mutant::SettlesUnready),
     ("versions-mixed", Mutant::VersionsMixed),
     ("clears-unheard", Mutant::ClearsUnheard),

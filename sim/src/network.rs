@@ -3,6 +3,8 @@
 //! Weaker than QUIC on purpose: any message may be lost, doubled or overtaken. The network only decides when copies arrive; the world
 //! delivers them.
 
+use crate::witnesses::Word;
+use norn_model::message::{Class, PeerMessage};
 use norn_wire::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,9 +74,20 @@ pub struct Counts {
     pub doubled: u64,
 }
 
+/// Messages that travel together.
+#[derive(Debug, Default)]
+pub struct Envelope {
+    /// In order.
+    pub messages: Vec<PeerMessage>,
+    /// What each says of the log that is watched.
+    pub words: Vec<Option<Word>>,
+}
+
 /// All links. Places are nodes, and behind them clients.
 #[derive(Debug)]
 pub struct Network {
+    /// What turns that are just being carried out send, by sender, receiver and class.
+    pub outgoing: BTreeMap<(usize, usize, Class), Envelope>,
     random: Random,
     /// Present behaviour.
     pub weather: Weather,
@@ -88,8 +101,8 @@ pub struct Network {
 impl Network {
     /// Links that all work.
     pub fn new(random: Random, weather: Weather) -> Self {
-        let (cuts, latest_us) = (BTreeSet::new(), BTreeMap::new());
-        Network { random, weather, cuts, latest_us, replayed_us: 0, counts: Counts::default() }
+        let (cuts, latest_us, outgoing) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        Network { outgoing, random, weather, cuts, latest_us, replayed_us: 0, counts: Counts::default() }
     }
 
     /// Sends a message. Returns when copies of it arrive: none if it is lost.

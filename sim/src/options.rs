@@ -111,6 +111,8 @@ options! {
     pause_mean_ms: u64,
     /// Longest pause.
     pause_ms_max: u64,
+    /// Longest time for which a node gathers what arrives, and then handles it in one turn; 0 is never.
+    gather_us_max: u64,
     /// Mean time between cuts of the network; 0 is never.
     cut_mean_ms: u64,
     /// Longest cut.
@@ -392,6 +394,7 @@ impl Options {
             options.return_percent = [0, 50, 100][copy.below(3) as usize];
             options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
         }
+        options.draw_turns(&copy);
         let copy = options.draw_queues(&copy);
         options.draw_steps(&copy);
         overrides.apply(&mut options);
@@ -440,6 +443,7 @@ impl Options {
             blackout_mean_ms: if random.chance(1, 3) { random.between(5_000, 30_000) } else { 0 },
             pause_mean_ms: mean(random, 2_000, 20_000),
             pause_ms_max: [50, 1_000, 10_000, 30_000][random.below(4) as usize],
+            gather_us_max: 0,
             cut_mean_ms: mean(random, 1_000, 15_000),
             cut_ms_max: random.between(200, 10_000),
             break_mean_ms: mean(random, 300, 10_000),
@@ -537,6 +541,16 @@ impl Options {
             exile_ttl_ms: Config::default().exile_ttl_ms,
             calm: false,
             mutant: None,
+        }
+    }
+
+    /// Draws from a copy, so that the other knobs of a seed stay what they are.
+    fn draw_turns(&mut self, random: &Random) {
+        let mut copy = random.clone();
+        copy.bits();
+        let mut copy = copy.child();
+        if copy.chance(1, 2) {
+            self.gather_us_max = [200, 2_000, 20_000][copy.below(3) as usize];
         }
     }
 

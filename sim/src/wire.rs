@@ -1,7 +1,7 @@
 //! Messages as bytes, through the real codecs.
 
 use norn_model::limits::PEER_FRAME_BYTES_MAX;
-use norn_model::message::PeerMessage;
+use norn_model::message::{PeerMessage, envelope};
 use norn_wire::codec::{self, HEADER_BYTES, Kind};
 use norn_wire::{Request, Response, Versions};
 use std::rc::Rc;
@@ -29,6 +29,25 @@ macro_rules! codec {
     };
 }
 
-codec!(encode_peer, decode_peer, PeerMessage, encode_compact, Kind::Peer);
+/// Encodes messages as they go over the wire: frames, one after the other.
+pub fn encode_envelope(messages: &[PeerMessage]) -> Rc<[u8]> {
+    let mut bytes = Vec::new();
+    let left_out = envelope::encode(&mut bytes, VERSION, messages);
+    assert!(left_out.is_empty(), "messages of a run are small");
+    bytes.into()
+}
+
+/// Decodes the messages that came over the wire.
+pub fn decode_envelope(mut bytes: &[u8]) -> Vec<PeerMessage> {
+    let mut messages = Vec::new();
+    while !bytes.is_empty() {
+        let frame = codec::split(bytes, VERSION, PEER_FRAME_BYTES_MAX).expect("a frame");
+        let (header, end) = frame.expect("a whole frame");
+        messages.extend(envelope::decode(&header, &bytes[HEADER_BYTES..end]).expect("what was encoded decodes"));
+        bytes = &bytes[end..];
+    }
+    messages
+}
+
 codec!(encode_request, decode_request, Request, encode_named, Kind::Request);
 codec!(encode_response, decode_response, Response, encode_named, Kind::Response);

@@ -42,7 +42,12 @@ pub enum Event {
         from: usize,
         to: usize,
         bytes: Rc<[u8]>,
-        word: Option<Word>,
+        words: Rc<[Option<Word>]>,
+    },
+    /// A node handles what it has gathered.
+    Turn {
+        node: usize,
+        boot: u64,
     },
     /// The link of two nodes comes up, unless one of them has been restarted since.
     PeerUp {
@@ -294,6 +299,8 @@ pub struct Randoms {
     pub holds: Random,
     /// Claims that are given up.
     pub leaves: Random,
+    /// How long nodes gather what arrives.
+    pub turns: Random,
 }
 
 /// Counters by name.
@@ -409,6 +416,7 @@ impl World {
             watches: descendant(&random, 21),
             holds: descendant(&random, 23),
             leaves: descendant(&random, 24),
+            turns: descendant(&random, 26),
             purges: descendant(&random, 25),
             claims: descendant(&random, 19),
             dead_letters: descendant(&random, 10),
@@ -492,7 +500,8 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Peer { from, to, bytes, word } => self.peer_arrives(from, to, &bytes, word),
+            Event::Peer { from, to, bytes, words } => self.peer_arrives(from, to, &bytes, &words),
+            Event::Turn { node, boot } => self.end_gathering(node, boot),
             Event::PeerUp { nodes, boots } => self.peer_up(nodes, boots),
             Event::Request { connection, bytes } => self.request_arrives(connection, &bytes),
             Event::Response { connection, bytes } => self.response_arrives(connection, &bytes),

@@ -12,7 +12,7 @@ pub mod samples;
 
 use bounded::Bounded;
 use norn_model::limits::{FRAME_BYTES_MAX, PEER_FRAME_BYTES_MAX};
-use norn_model::message::PeerMessage;
+use norn_model::message::{PeerMessage, envelope};
 use norn_model::record::Record;
 use norn_storage::disk::{Disk, DiskError};
 use norn_storage::verify::{Entry, inspect, verify};
@@ -174,7 +174,8 @@ pub fn wire(bytes: &[u8]) {
             match header.kind {
                 Kind::Request => drop(codec::decode_body::<Request>(&header, body)),
                 Kind::Response => drop(codec::decode_body::<Response>(&header, body)),
-                Kind::Peer | Kind::PeerHello => drop(codec::decode_body::<PeerMessage>(&header, body)),
+                Kind::PeerHello => drop(codec::decode_body::<PeerMessage>(&header, body)),
+                Kind::Peer | Kind::Envelope => drop(envelope::decode(&header, body)),
             }
             bodies(body);
             rest = &rest[end..];

@@ -108,6 +108,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("partitions_apart", "partitions whose replicas differ"),
     ("partitions_recovered", "partitions recovered without a majority"),
     ("partitions_woken", "wake-ups of idle partitions"),
+    ("peer_envelopes_sent", "envelopes of messages to peers"),
     ("peer_links_up", "connections to peers that came up"),
     ("peer_messages_dropped", "messages to peers dropped: queue full or link down"),
     ("peer_messages_received", "messages from peers"),
@@ -132,6 +133,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("stale_log_found", "the log was found to be an old copy"),
     ("tasks_forgotten", "finished tasks removed after their retention"),
     ("tasks_repaired", "tasks repaired by anti-entropy"),
+    ("turns", "turns in which events were handled"),
 ];
 
 #[cfg(test)]

@@ -26,11 +26,14 @@ pub enum Kind {
     Request = 3,
     /// The response to a request.
     Response = 4,
+    /// Messages between nodes that are handled together, one after the other. Since version 4.
+    Envelope = 5,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        [Kind::PeerHello, Kind::Peer, Kind::Request, Kind::Response].into_iter().find(|kind| *kind as u8 == byte)
+        let all = [Kind::PeerHello, Kind::Peer, Kind::Request, Kind::Response, Kind::Envelope];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -87,7 +90,7 @@ fn checksum(version: u8, kind: u8, request: u64, body: &[u8]) -> u32 {
 }
 
 /// Appends a frame to `out`; `write` appends its body.
-fn frame(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, write: impl FnOnce(&mut Vec<u8>)) {
+pub fn frame(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     write(out);
@@ -112,6 +115,9 @@ pub trait Body: Sized {
 
     /// Decodes a value that fills `bytes`, with named or positional fields.
     fn read(bytes: &[u8]) -> Result<Self, FrameError>;
+
+    /// Decodes up to `values_max` values that together fill `bytes`.
+    fn read_all(bytes: &[u8], values_max: usize) -> Result<Vec<Self>, FrameError>;
 }
 
 /// Implements [`Body`] for types of the crate that calls it.
@@ -132,6 +138,11 @@ macro_rules! wire_body {
             #[inline(never)]
             fn read(bytes: &[u8]) -> Result<Self, $crate::codec::FrameError> {
                 $crate::codec::decode_value(bytes)
+            }
+
+            #[inline(never)]
+            fn read_all(bytes: &[u8], values_max: usize) -> Result<Vec<Self>, $crate::codec::FrameError> {
+                $crate::codec::decode_values(bytes, values_max)
             }
         })+
     };
@@ -183,21 +194,44 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES], version: u8, limit: usize) -> R
 
 /// Decodes a body; every byte of it must belong to the value. Both named and compact bodies are accepted.
 pub fn decode_body<T: Body>(header: &Header, body: &[u8]) -> Result<T, FrameError> {
-    if body.len() != header.length
-        || checksum(header.version, header.kind as u8, header.request, body) != header.checksum
-    {
-        return Err(FrameError::Checksum);
-    }
+    check_body(header, body)?;
     T::read(body)
+}
+
+/// Decodes a body of up to `values_max` values.
+pub fn decode_bodies<T: Body>(header: &Header, body: &[u8], values_max: usize) -> Result<Vec<T>, FrameError> {
+    check_body(header, body)?;
+    T::read_all(body, values_max)
+}
+
+fn check_body(header: &Header, body: &[u8]) -> Result<(), FrameError> {
+    let sum = checksum(header.version, header.kind as u8, header.request, body);
+    if body.len() == header.length && sum == header.checksum { Ok(()) } else { Err(FrameError::Checksum) }
 }
 
 /// Decodes one MessagePack value that fills `bytes`.
 pub fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
     let mut rest = bytes;
-    let mut deserializer = rmp_serde::Deserializer::new(&mut rest);
-    deserializer.set_max_depth(64);
-    let value = T::deserialize(&mut deserializer).map_err(|error| FrameError::Body(error.to_string()))?;
+    let value = decode_next(&mut rest)?;
     if rest.is_empty() { Ok(value) } else { Err(FrameError::Body("bytes after the value".into())) }
+}
+
+/// Decodes up to `values_max` MessagePack values that together fill `bytes`.
+pub fn decode_values<T: DeserializeOwned>(bytes: &[u8], values_max: usize) -> Result<Vec<T>, FrameError> {
+    let (mut rest, mut values) = (bytes, Vec::new());
+    while !rest.is_empty() {
+        if values.len() == values_max {
+            return Err(FrameError::Body(format!("more than {values_max} values")));
+        }
+        values.push(decode_next(&mut rest)?);
+    }
+    Ok(values)
+}
+
+fn decode_next<T: DeserializeOwned>(rest: &mut &[u8]) -> Result<T, FrameError> {
+    let mut deserializer = rmp_serde::Deserializer::new(rest);
+    deserializer.set_max_depth(64);
+    T::deserialize(&mut deserializer).map_err(|error| FrameError::Body(error.to_string()))
 }
 
 /// Finds the first whole frame in `buffer`: returns its header and the offset at which its body ends.

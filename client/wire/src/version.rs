@@ -24,8 +24,10 @@ pub struct Versions {
 }
 
 impl Versions {
+    /// First version with [`crate::codec::Kind::Envelope`] between nodes.
+    pub const ENVELOPES: u8 = 4;
     /// Versions that this build speaks.
-    pub const SPOKEN: Versions = Versions { oldest: 3, newest: 3 };
+    pub const SPOKEN: Versions = Versions { oldest: 3, newest: 4 };
 
     /// Returns the versions that this build speaks, up to `newest`.
     #[must_use]
@@ -115,6 +117,7 @@ mod tests {
 
     #[test]
     fn a_cap_leaves_the_oldest_version() {
+        assert_eq!(Versions::up_to(4), range(3, 4));
         assert_eq!(Versions::up_to(3), range(3, 3));
         assert_eq!(Versions::up_to(0), range(3, 3));
         assert_eq!(Versions::up_to(u8::MAX), Versions::SPOKEN);

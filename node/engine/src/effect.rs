@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticket(pub u64);
 
-/// Output of [`crate::Node::step`], to be carried out in order.
+/// Output of [`crate::Node::turn`], to be carried out in order.
 ///
 /// The core holds back every message or reply that promises durability until `Persisted`, so a host may send and reply at once.
 #[derive(Debug, Clone)]
@@ -34,7 +34,8 @@ pub enum Effect {
         /// Parts to read, of about [`norn_model::limits::LOAD_BYTES_MAX`] bytes at most.
         wanted: Vec<Wanted>,
     },
-    /// Send to a peer; may be lost when the connection breaks or its queue is full.
+    /// Send to a peer; may be lost when the connection breaks or its queue is full. The host puts what a turn sends to one peer into one
+    /// envelope, in this order.
     Send {
         /// Peer.
         to: NodeId,
@@ -364,6 +365,8 @@ pub enum Observation {
     Refused {
         /// Kind of input.
         what: &'static str,
+        /// The peer that it came from, if it came from one.
+        from: Option<NodeId>,
     },
 }
 

@@ -21,7 +21,7 @@ pub struct Principal {
     pub node: bool,
 }
 
-/// Input of [`crate::Node::step`].
+/// Input of [`crate::Node::turn`].
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A message of another node of the same cluster, whose identity the host has verified.

@@ -176,15 +176,44 @@ impl Node {
         self.settle(effects);
     }
 
-    /// Handles an event and appends the resulting effects, in order.
+    /// Handles one event, as [`Node::turn`] does.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
+        self.turn(now, [event], effects);
+    }
+
+    /// Handles all events that the host has at one moment, in their order, and appends the resulting effects, in order.
+    ///
+    /// What they change together is written and replicated once: there is at most one [`Effect::Persist`], and the operations that
+    /// they append to a partition are one message for each follower.
+    pub fn turn(&mut self, now: Now, events: impl IntoIterator<Item = Event>, effects: &mut Vec<Effect>) {
         assert!(now.mono_us >= self.now.mono_us, "the monotonic clock went back");
         if self.halted || self.retired {
             return;
         }
         self.now = now;
         self.watch_clock();
-        self.handle_signals();
+        let mut count = 0;
+        for event in events {
+            count += 1;
+            self.handle_signals();
+            self.on_event(event);
+            self.talk_to_itself();
+            if self.halted || self.retired {
+                break;
+            }
+        }
+        if mutant!(self.config, TurnWrittenInPart) && count > 1 {
+            self.outbox.lose_operations();
+        }
+        self.settle(effects);
+    }
+
+    fn on_event(&mut self, event: Event) {
+        self.outbox.set_sender(match &event {
+            Event::Peer { from, .. } => Some(*from),
+            Event::PeerConnected { peer, .. } => Some(*peer),
+            _ => None,
+        });
         match event {
             Event::Peer { from, message } => self.on_peer(from, message),
             Event::Request { client, number, principal, request } => {
@@ -202,7 +231,6 @@ impl Node {
             Event::Memory(report) => self.on_memory(report),
             Event::Shutdown => self.on_shutdown(),
         }
-        self.settle(effects);
     }
 
     /// Latest time at which the node needs [`Event::Wake`], on the monotonic clock in microseconds.
@@ -225,17 +253,22 @@ impl Node {
         &self.roster
     }
 
-    /// Handles the node's messages to itself, replicates, publishes heads, then hands out the effects.
-    fn settle(&mut self, effects: &mut Vec<Effect>) {
+    /// Handles the node's messages to itself.
+    fn talk_to_itself(&mut self) {
         let mut messages: u64 = 0;
-        loop {
+        self.handle_signals();
+        while let Some(message) = self.outbox.next_loopback() {
+            messages += 1;
+            assert!(messages < LOOPBACKS_MAX, "a step ends: the node keeps talking to itself");
+            self.on_message(self.me, message);
             self.handle_signals();
-            while let Some(message) = self.outbox.next_loopback() {
-                messages += 1;
-                assert!(messages < LOOPBACKS_MAX, "a step ends: the node keeps talking to itself");
-                self.on_message(self.me, message);
-                self.handle_signals();
-            }
+        }
+    }
+
+    /// Replicates, publishes heads, then hands out the effects.
+    fn settle(&mut self, effects: &mut Vec<Effect>) {
+        loop {
+            self.talk_to_itself();
             if let Some(partition) = self.consensus.next_unsent() {
                 self.replicate(partition);
             } else if let Some(partition) = self.dirty_heads.pop_first() {
@@ -269,7 +302,7 @@ impl Node {
             return;
         }
         if !self.has_peer(from) {
-            self.outbox.observe(Observation::Refused { what: "message of a node that is no member" });
+            self.outbox.refuse("message of a node that is no member");
             return;
         }
         if message.log().is_some_and(|log_position| !self.note_log(from, log_position)) {

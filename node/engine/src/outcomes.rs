@@ -5,6 +5,7 @@ use crate::Node;
 use crate::effect::Ticket;
 use crate::write_read::coordinate::{WriteEnd, Writer};
 use crate::write_read::read::ReadEnd;
+use norn_model::config::mutant;
 use norn_model::consensus::Waiting;
 use norn_model::message::Known;
 use norn_model::task::Place;
@@ -143,7 +144,7 @@ impl Node {
     pub(crate) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>], durable: u64) {
         self.note_places(ticket, places);
         self.note_durable(ticket, durable);
-        self.outbox.persisted(ticket);
+        self.outbox.persisted(if mutant!(self.config, GroupAnswersEarly) { self.outbox.issued() } else { ticket });
         if std::mem::take(&mut self.starting)
             && let Some(genesis) = self.genesis.clone()
         {

@@ -149,6 +149,10 @@ pub enum Mutant {
     RivalUnnoticed,
     /// Acknowledgements of operations omit the durable log position.
     WordMissing,
+    /// The end of a sync counts for what was handed to the log after the sync had begun.
+    GroupAnswersEarly,
+    /// Of the records of a turn with several events, the last operations are not written, and all count as written.
+    TurnWrittenInPart,
     /// A change of a cohort completes before the next members have caught up.
     SettlesUnready,
     /// Answers of different versions of a cohort add up to a quorum.

@@ -207,6 +207,10 @@ pub const LIST_SCAN_MAX: usize = 20_000;
 pub const LIST_BYTES_MAX: usize = 1 << 20;
 /// Largest frame between nodes: a whole table of claims must fit.
 pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
+/// Messages in one envelope between nodes.
+pub const ENVELOPE_MESSAGES_MAX: usize = 1_024;
+/// Bytes after which a further message begins another envelope, so that its receiver can handle the first meanwhile.
+pub const ENVELOPE_BYTES: usize = 256 << 10;
 /// Largest record body in the log.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 /// How far one message may advance an epoch, so that a damaged message cannot exhaust the epochs.

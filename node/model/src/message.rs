@@ -6,6 +6,7 @@
 mod anti_entropy;
 mod claiming;
 mod election;
+pub mod envelope;
 mod families;
 mod forwarding;
 mod garbage_collection;

@@ -147,7 +147,7 @@ impl OwnQuestions {
         let external = &self.inputs.external;
         external.send(External::Opened { client, replies }).await.ok()?;
         let principal = Principal { name: Arc::clone(&self.name), node: true };
-        external.send(External::Request { client, number: 1, principal, request }).await.ok()?;
+        external.send(External::Request { client, number: 1, principal, request, bytes: 0 }).await.ok()?;
         let (_, response) = answers.recv().await?;
         external.send(External::Gone { client }).await.ok()?;
         Some(response)

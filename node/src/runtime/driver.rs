@@ -21,18 +21,20 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// Bytes of state in one part of a snapshot: as many are copied between two events, and written between two syncs.
 const SAVED_BYTES: usize = 256 << 10;
 
-/// Most events taken from a queue before the log's backlog and the node's deadlines are checked again.
-const EVENTS_PER_TURN_MAX: usize = 256;
+/// Most inputs taken from a queue in one turn, so that the log's backlog and the node's deadlines are checked again in time.
+const INPUTS_PER_TURN_MAX: usize = 256;
+/// Bytes of requests after which a turn takes no more of them: as many may be logged beyond the bound on the log's backlog.
+const REQUEST_BYTES_PER_TURN: usize = 1 << 20;
 
 /// Inputs that keep the cluster running. Never held back: this queue is read first.
 #[derive(Debug)]
 pub enum Internal {
-    /// A message of a verified peer.
+    /// An envelope of a verified peer.
     Peer {
         /// Sender.
         from: NodeId,
-        /// Message.
-        message: PeerMessage,
+        /// Its messages, in order.
+        messages: Vec<PeerMessage>,
     },
     /// The link to a peer is up.
     PeerConnected {
@@ -91,12 +93,24 @@ pub enum External {
         principal: Principal,
         /// The request itself.
         request: Request,
+        /// Bytes of its frame.
+        bytes: usize,
     },
     /// The stream is closed.
     Gone {
         /// Its number.
         client: ClientId,
     },
+}
+
+impl External {
+    /// Bytes that it brings.
+    fn bytes(&self) -> usize {
+        match self {
+            External::Request { bytes, .. } => *bytes,
+            External::Opened { .. } | External::Gone { .. } => 0,
+        }
+    }
 }
 
 /// Sending ends of the driver's queues.
@@ -153,7 +167,11 @@ struct Running {
     clients: HashMap<ClientId, AnswerSender>,
     /// Disconnected clients that the node has to learn of.
     gone: Vec<ClientId>,
+    /// Events of this turn, in order.
+    events: Vec<Event>,
     effects: Vec<Effect>,
+    /// The log asked for a part of the node's state: whether for the first.
+    wants_state: Option<bool>,
     /// How much of the node's state was given to the log for its snapshot.
     saved: Cursor,
     stopped: bool,
@@ -171,7 +189,9 @@ impl Driver {
             driver: self,
             clients: HashMap::new(),
             gone: Vec::new(),
+            events: Vec::new(),
             effects: Vec::new(),
+            wants_state: None,
             saved: Cursor::default(),
             stopped: false,
             waits: false,
@@ -181,7 +201,7 @@ impl Driver {
         };
         let now = running.driver.clock.now();
         running.driver.node.start(now, running.driver.durable, &mut running.effects);
-        running.carry_out(None);
+        running.carry_out();
         running.driver.store.wake();
         while !running.stopped && running.turn().await {}
         running.driver.peers.stop().await;
@@ -190,7 +210,8 @@ impl Driver {
 }
 
 impl Running {
-    /// Waits for an input, and handles it together with the other inputs that have arrived. Returns false once all senders are gone.
+    /// Waits for an input, and has the node handle it in one turn with the other inputs that have arrived. Returns false once all senders
+    /// are gone.
     async fn turn(&mut self) -> bool {
         let full = self.driver.store.is_full();
         if full && !self.waits {
@@ -210,29 +231,31 @@ impl Running {
                 Some(input) => self.take_internal(input),
                 None => return false,
             },
-            () = sleep => self.step(Event::Wake),
+            () = sleep => self.events.push(Event::Wake),
             // While the log is behind, a sync is under way, and its end arrives through the branch above.
             Some(input) = self.driver.external.recv(), if !full => self.take_external(input),
             () = std::future::ready(()), if self.measuring.is_under_way() => {}
         }
-        for _ in 0..EVENTS_PER_TURN_MAX {
+        for _ in 0..INPUTS_PER_TURN_MAX {
             let Ok(input) = self.driver.internal.try_recv() else { break };
             self.take_internal(input);
         }
-        for _ in 0..EVENTS_PER_TURN_MAX {
-            if self.stopped || self.driver.store.is_full() {
+        let mut request_bytes = 0;
+        for _ in 0..INPUTS_PER_TURN_MAX {
+            if full || request_bytes > REQUEST_BYTES_PER_TURN {
                 break;
             }
             let Ok(input) = self.driver.external.try_recv() else { break };
+            request_bytes += input.bytes();
             self.take_external(input);
         }
-        while let Some(client) = self.gone.pop() {
-            self.step(Event::ClientGone { client });
+        self.step();
+        while !self.gone.is_empty() {
+            self.events.extend(self.gone.drain(..).map(|client| Event::ClientGone { client }));
+            self.step();
         }
-        // A flood of inputs must not delay the node's own deadlines.
-        let now_us = self.driver.clock.now().mono_us;
-        if self.driver.node.next_wake().is_some_and(|at_us| at_us <= now_us) {
-            self.step(Event::Wake);
+        if let Some(anew) = self.wants_state.take() {
+            self.save(anew);
         }
         self.measuring.advance(&mut self.driver.node);
         // All records of a turn are written to the disk together.
@@ -244,9 +267,9 @@ impl Running {
 
     fn take_internal(&mut self, input: Internal) {
         let event = match input {
-            Internal::Peer { from, message } => {
-                self.driver.metrics.add(Counter::PeerReceived, 1);
-                Event::Peer { from, message }
+            Internal::Peer { from, messages } => {
+                self.driver.metrics.add(Counter::PeerReceived, messages.len() as u64);
+                return self.events.extend(messages.into_iter().map(|message| Event::Peer { from, message }));
             }
             Internal::PeerConnected { peer, version } => {
                 self.driver.metrics.add(Counter::PeerConnected, 1);
@@ -261,7 +284,11 @@ impl Running {
                 self.driver.metrics.add(Counter::BodiesLoaded, bodies.len() as u64);
                 Event::Loaded { number, bodies, unread }
             }
-            Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
+            Internal::Log(Report::StateWanted { anew }) => {
+                // After the turn: the state then goes to the log behind all that it rests on.
+                self.wants_state = Some(anew);
+                return;
+            }
             Internal::Archived { partition, number, done } => Event::Archived { partition, number, done },
             Internal::Memory(report) => Event::Memory(report),
             Internal::Measure(asker) => return self.measuring.ask(asker),
@@ -272,7 +299,7 @@ impl Running {
             }
             Internal::Shutdown => Event::Shutdown,
         };
-        self.step(event);
+        self.events.push(event);
     }
 
     /// Gives the log the next part of the node's state.
@@ -292,41 +319,44 @@ impl Running {
             }
             // A client that was disconnected is already reported as gone: its late requests are dropped.
             External::Request { client, .. } if !self.clients.contains_key(&client) => {}
-            External::Request { client, number, principal, request } => {
+            External::Request { client, number, principal, request, bytes: _ } => {
                 self.driver.metrics.add(Counter::Requests, 1);
-                self.step(Event::Request { client, number, principal, request });
+                self.events.push(Event::Request { client, number, principal, request });
             }
             External::Gone { client } => {
                 if self.clients.remove(&client).is_some() {
-                    self.step(Event::ClientGone { client });
+                    self.events.push(Event::ClientGone { client });
                 }
             }
         }
     }
 
-    fn step(&mut self, event: Event) {
-        if self.stopped {
+    /// Has the node handle the events of this turn.
+    fn step(&mut self) {
+        let now = self.driver.clock.now();
+        // A flood of inputs must not delay the node's own deadlines.
+        let due = self.driver.node.next_wake().is_some_and(|at_us| at_us <= now.mono_us);
+        if due && !matches!(self.events.as_slice(), [Event::Wake]) {
+            self.events.push(Event::Wake);
+        }
+        if self.stopped || self.events.is_empty() {
+            self.events.clear();
             return;
         }
-        self.driver.metrics.add(Counter::Events, 1);
-        let now = self.driver.clock.now();
-        let from = match &event {
-            Event::Peer { from, .. } => Some(*from),
-            Event::PeerConnected { peer, .. } => Some(*peer),
-            _ => None,
-        };
-        self.driver.node.step(now, event, &mut self.effects);
-        self.carry_out(from);
+        self.driver.metrics.add(Counter::Turns, 1);
+        self.driver.metrics.add(Counter::Events, self.events.len() as u64);
+        self.driver.node.turn(now, self.events.drain(..), &mut self.effects);
+        self.carry_out();
     }
 
-    /// Carries out the effects of an event; `from` is the peer that sent it, if any.
-    fn carry_out(&mut self, from: Option<NodeId>) {
+    /// Carries out the effects of a turn.
+    fn carry_out(&mut self) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
                 Effect::Persist { ticket, records } => self.driver.store.persist(ticket, records),
                 Effect::Load { number, wanted } => self.driver.loader.load(number, wanted),
-                Effect::Send { to, message } => self.driver.peers.send(to, message),
+                Effect::Send { to, message } => self.driver.peers.put(to, message),
                 Effect::Reply { client, number, response } => self.reply(client, number, response),
                 Effect::Joined { genesis, roster } => {
                     self.tell_standing(genesis.cluster, &roster);
@@ -338,7 +368,7 @@ impl Running {
                     archive.append(Batch { partition, number, tasks });
                 }
                 Effect::Observe(observation) => {
-                    if let Observation::Refused { what } = observation {
+                    if let Observation::Refused { what, from } = observation {
                         self.refusals.tell(what, from);
                     }
                     self.driver.metrics.observe(&observation);
@@ -347,8 +377,9 @@ impl Running {
                 Effect::Halt { reason } => fatal(&reason),
             }
         }
-        // Keep the allocation for the next step.
+        // Keep the allocation for the next turn.
         self.effects = effects;
+        self.driver.peers.post();
     }
 
     /// Logs for operators whether the node is a member, and if not, why, and what can be done.

@@ -15,7 +15,7 @@ use crate::runtime::transport::CloseCode;
 use norn_client::dial::version_of;
 use norn_engine::Principal;
 use norn_model::limits::{FRAME_BYTES_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
-use norn_model::message::PeerMessage;
+use norn_model::message::envelope;
 use norn_wire::codec::{Body, FrameError, Header, Kind, decode_body};
 use norn_wire::membership::{Member, Roster};
 use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, TransportErrorCode};
@@ -233,16 +233,16 @@ impl Listener {
             return;
         }
         loop {
-            let message: PeerMessage = match frames.next().await {
-                Ok(Some((header, body))) => match expect_body(Kind::Peer, &header, body) {
-                    Ok(message) => message,
+            let messages = match frames.next().await {
+                Ok(Some((header, body))) => match envelope::decode(&header, body) {
+                    Ok(messages) => messages,
                     Err(error) => return self.refuse_read(connection, &ReadError::Frame(error)),
                 },
                 Ok(None) => return,
                 Err(error) => return self.refuse_read(connection, &error),
             };
             // A full queue holds the stream up, and QUIC's flow control holds up the sender.
-            if self.inputs.internal.send(Internal::Peer { from: hello.from, message }).await.is_err() {
+            if self.inputs.internal.send(Internal::Peer { from: hello.from, messages }).await.is_err() {
                 return;
             }
         }

@@ -134,6 +134,8 @@ counters! {
     Refused = "messages_refused",
     /// Events passed to the core.
     Events = "events",
+    /// Turns in which the core handled them.
+    Turns = "turns",
     /// Requests of clients.
     Requests = "requests",
     /// Syncs of the log.
@@ -150,6 +152,8 @@ counters! {
     LogWaits = "log_waits",
     /// Messages to peers.
     PeerSent = "peer_messages_sent",
+    /// Envelopes in which these were handed to the links: what a turn had for one peer, urgent messages and bulk apart.
+    PeerPosted = "peer_envelopes_sent",
     /// Messages dropped because a peer's queue was full or the link was down.
     PeerDropped = "peer_messages_dropped",
     /// Messages from peers.

@@ -9,9 +9,9 @@ use crate::runtime::hints::Hints;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::transport::{CloseCode, PeerConfig};
 use norn_client::dial::{Reach, Reason, dial, version_of};
-use norn_model::limits::PEER_FRAME_BYTES_MAX;
-use norn_model::message::{Class, PeerMessage};
-use norn_wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
+use norn_model::limits::ENVELOPE_MESSAGES_MAX;
+use norn_model::message::{Class, PeerMessage, envelope};
+use norn_wire::codec::{Kind, encode_named};
 use norn_wire::membership::{Member, Roster};
 use norn_wire::{ClusterId, NodeId, Versions};
 use quinn::{Connection, ConnectionError, Endpoint, SendStream, VarInt};
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -33,7 +34,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 const GOOD_LINK: Duration = Duration::from_secs(2);
 /// Time limit for writing the last messages at a stop.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Bytes per write.
+/// Bytes of a writer's buffer that are kept from one write to the next.
 const WRITE_BYTES: usize = 256 << 10;
 /// Advice when a peer refuses this node's identity or cluster.
 const COMPARE: &str = "one of the two runs on another member's data directory or address, or in another cluster; \
@@ -92,9 +93,72 @@ pub struct LinkBounds {
 #[derive(Debug)]
 struct Link {
     addresses: Vec<String>,
-    urgent: mpsc::Sender<PeerMessage>,
-    bulk: mpsc::Sender<PeerMessage>,
+    urgent: Outgoing,
+    bulk: Outgoing,
     heard: watch::Sender<Option<u64>>,
+}
+
+/// What goes out on one stream of a link.
+#[derive(Debug)]
+struct Outgoing {
+    /// Messages of the present turn.
+    envelope: Vec<PeerMessage>,
+    queue: mpsc::Sender<Vec<PeerMessage>>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// The other end of an [`Outgoing`].
+struct Queue {
+    envelopes: mpsc::Receiver<Vec<PeerMessage>>,
+    /// Messages in them.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// The two ends of the queue of a stream.
+fn queue(bounds: LinkBounds) -> (Outgoing, Queue) {
+    let (queue, envelopes) = mpsc::channel(bounds.queue_max);
+    let waiting = Arc::<AtomicUsize>::default();
+    (Outgoing { envelope: Vec::new(), queue, waiting: Arc::clone(&waiting) }, Queue { envelopes, waiting })
+}
+
+impl Outgoing {
+    /// Queues the envelope, or drops it when too many messages wait: the protocol repeats important ones.
+    fn post(&mut self, bounds: LinkBounds, metrics: &Metrics) {
+        let envelope = std::mem::take(&mut self.envelope);
+        let count = envelope.len();
+        if count == 0 {
+            return;
+        }
+        // One that is larger than the bound goes out alone.
+        let before = self.waiting.fetch_add(count, Ordering::Relaxed);
+        let fits = before == 0 || before + count <= bounds.queue_max;
+        if fits && self.queue.try_send(envelope).is_ok() {
+            metrics.add(Counter::PeerSent, count as u64);
+            metrics.add(Counter::PeerPosted, 1);
+        } else {
+            self.waiting.fetch_sub(count, Ordering::Relaxed);
+            metrics.add(Counter::PeerDropped, count as u64);
+        }
+    }
+}
+
+impl Queue {
+    /// Waits for an envelope. `None` once the queue is closed and empty.
+    async fn next(&mut self) -> Option<Vec<PeerMessage>> {
+        let envelope = self.envelopes.recv().await?;
+        Some(self.taken(envelope))
+    }
+
+    /// The next envelope, if one is there.
+    fn try_next(&mut self) -> Option<Vec<PeerMessage>> {
+        let envelope = self.envelopes.try_recv().ok()?;
+        Some(self.taken(envelope))
+    }
+
+    fn taken(&self, envelope: Vec<PeerMessage>) -> Vec<PeerMessage> {
+        self.waiting.fetch_sub(envelope.len(), Ordering::Relaxed);
+        envelope
+    }
 }
 
 /// The identity under which a node sends on all links.
@@ -137,6 +201,8 @@ pub struct Peers {
     internal: mpsc::Sender<Internal>,
     metrics: Arc<Metrics>,
     links: HashMap<NodeId, Link>,
+    /// Links with messages of the present turn.
+    touched: Vec<NodeId>,
     stopping: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -152,9 +218,9 @@ impl Peers {
         internal: mpsc::Sender<Internal>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (links, tasks) = (HashMap::new(), JoinSet::new());
+        let (links, touched, tasks) = (HashMap::new(), Vec::new(), JoinSet::new());
         let stopping = watch::Sender::new(false);
-        Peers { endpoint, config, speaker, hints, bounds, internal, metrics, links, stopping, tasks }
+        Peers { endpoint, config, speaker, hints, bounds, internal, metrics, links, touched, stopping, tasks }
     }
 
     /// Starts links to all members without one, restarts a link if the member's address has changed, and ends links to nodes that are
@@ -173,8 +239,8 @@ impl Peers {
             if member.node == self.speaker.node || self.links.contains_key(&member.node) {
                 continue;
             }
-            let (urgent, urgent_queue) = mpsc::channel(self.bounds.queue_max);
-            let (bulk, bulk_queue) = mpsc::channel(self.bounds.queue_max);
+            let (urgent, urgent_queue) = queue(self.bounds);
+            let (bulk, bulk_queue) = queue(self.bounds);
             let (heard, hears) = watch::channel(None);
             let addresses = self.hints.addresses(member);
             self.links.insert(member.node, Link { addresses: addresses.clone(), urgent, bulk, heard });
@@ -203,18 +269,29 @@ impl Peers {
         }
     }
 
-    /// Queues a message, or drops it when the queue is full: the protocol repeats important messages.
-    pub fn send(&mut self, to: NodeId, message: PeerMessage) {
-        let Some(link) = self.links.get(&to) else {
+    /// Puts a message into the envelope of this turn for its receiver.
+    pub fn put(&mut self, to: NodeId, message: PeerMessage) {
+        let Some(link) = self.links.get_mut(&to) else {
             self.metrics.add(Counter::PeerDropped, 1);
             return;
         };
-        let queue = match message.class() {
-            Class::Urgent => &link.urgent,
-            Class::Bulk => &link.bulk,
-        };
-        let counter = if queue.try_send(message).is_ok() { Counter::PeerSent } else { Counter::PeerDropped };
-        self.metrics.add(counter, 1);
+        if link.urgent.envelope.is_empty() && link.bulk.envelope.is_empty() {
+            self.touched.push(to);
+        }
+        match message.class() {
+            Class::Urgent => link.urgent.envelope.push(message),
+            Class::Bulk => link.bulk.envelope.push(message),
+        }
+    }
+
+    /// Hands the envelopes of this turn to the links.
+    pub fn post(&mut self) {
+        for node in self.touched.drain(..) {
+            if let Some(link) = self.links.get_mut(&node) {
+                link.urgent.post(self.bounds, &self.metrics);
+                link.bulk.post(self.bounds, &self.metrics);
+            }
+        }
     }
 
     /// Writes the queued messages on links that are up, within a short time limit, and ends all links.
@@ -267,12 +344,7 @@ enum LinkEnd {
 }
 
 impl LinkTask {
-    async fn run(
-        mut self,
-        mut urgent: mpsc::Receiver<PeerMessage>,
-        mut bulk: mpsc::Receiver<PeerMessage>,
-        mut heard: watch::Receiver<Option<u64>>,
-    ) {
+    async fn run(mut self, mut urgent: Queue, mut bulk: Queue, mut heard: watch::Receiver<Option<u64>>) {
         let mut pause = BACKOFF_MIN;
         let mut last_reason = String::new();
         loop {
@@ -303,7 +375,7 @@ impl LinkTask {
                 () = self.stopping() => return,
             }
             // No sender is left.
-            if urgent.is_closed() && bulk.is_closed() {
+            if urgent.envelopes.is_closed() && bulk.envelopes.is_closed() {
                 return;
             }
             pause = (pause * 2).min(BACKOFF_MAX);
@@ -327,8 +399,8 @@ impl LinkTask {
     /// Connects the link and serves it until it ends.
     async fn serve(
         &mut self,
-        urgent: &mut mpsc::Receiver<PeerMessage>,
-        bulk: &mut mpsc::Receiver<PeerMessage>,
+        urgent: &mut Queue,
+        bulk: &mut Queue,
         heard: &mut watch::Receiver<Option<u64>>,
     ) -> LinkEnd {
         let connected = tokio::select! {
@@ -345,8 +417,8 @@ impl LinkTask {
         let up = tokio::time::Instant::now();
         // Messages queued while there was no link are stale by now; the core learns of possible losses by `PeerConnected`.
         for queue in [&mut *urgent, &mut *bulk] {
-            while queue.try_recv().is_ok() {
-                self.metrics.add(Counter::PeerDropped, 1);
+            while let Some(envelope) = queue.try_next() {
+                self.metrics.add(Counter::PeerDropped, envelope.len() as u64);
             }
         }
         tracing::debug!(peer = %self.member.name, %address, version, "link to peer is up");
@@ -442,20 +514,23 @@ async fn restarted(heard: &mut watch::Receiver<Option<u64>>) {
     }
 }
 
-/// Writes messages until the queue is closed and empty. All queued messages go out in one write.
+/// Writes messages until the queue is closed and empty. All that wait go out in one write, and as one envelope if they fit.
 async fn write_messages(
     mut stream: SendStream,
     version: u8,
-    queue: &mut mpsc::Receiver<PeerMessage>,
+    queue: &mut Queue,
     metrics: &Metrics,
 ) -> Result<(), String> {
     let mut bytes = Vec::with_capacity(4 << 10);
-    while let Some(first) = queue.recv().await {
-        append(&mut bytes, version, &first, metrics);
-        while bytes.len() < WRITE_BYTES
-            && let Ok(message) = queue.try_recv()
+    while let Some(mut messages) = queue.next().await {
+        while messages.len() < ENVELOPE_MESSAGES_MAX
+            && let Some(more) = queue.try_next()
         {
-            append(&mut bytes, version, &message, metrics);
+            messages.extend(more);
+        }
+        for message in envelope::encode(&mut bytes, version, &messages) {
+            tracing::error!(message = message.name(), "message is too large for a frame");
+            metrics.add(Counter::PeerDropped, 1);
         }
         stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
         bytes.clear();
@@ -464,15 +539,4 @@ async fn write_messages(
     // At the end, wait for the peer's acknowledgement: a hand-over must not stay in this side's buffers.
     stream.finish().map_err(|error| error.to_string())?;
     stream.stopped().await.map(|_| ()).map_err(|error| error.to_string())
-}
-
-fn append(bytes: &mut Vec<u8>, version: u8, message: &PeerMessage, metrics: &Metrics) {
-    let start = bytes.len();
-    encode_compact(bytes, version, Kind::Peer, 0, message);
-    // The receiver would take it for an attack and close the link.
-    if bytes.len() - start > PEER_FRAME_BYTES_MAX + HEADER_BYTES {
-        tracing::error!(message = message.name(), bytes = bytes.len() - start, "message is too large for a frame");
-        metrics.add(Counter::PeerDropped, 1);
-        bytes.truncate(start);
-    }
 }

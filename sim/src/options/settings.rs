@@ -17,6 +17,7 @@ impl Options {
     pub fn calm_down(&mut self) {
         let never = [
             &mut self.absence_percent,
+            &mut self.gather_us_max,
             &mut self.loss_ppm,
             &mut self.duplicate_ppm,
             &mut self.spike_ppm,

@@ -4,28 +4,38 @@ use super::{OPERATOR, Waiting};
 use crate::adapter::log;
 use crate::faults::Turn;
 use crate::history::Happening;
-use crate::wire::{encode_peer, encode_response};
+use crate::network::Envelope;
+use crate::wire::{encode_envelope, encode_response};
 use crate::world::{Event, World};
 use norn_engine::{ClientId, Effect, Event as Input, Observation, Ticket};
 use norn_model::claim_table::table::Op;
 use norn_model::cohort::Change;
-use norn_model::message::{Election, PeerMessage, ReadWrite, Reconfiguration, Replication};
+use norn_model::message::{Class, Election, PeerMessage, ReadWrite, Reconfiguration, Replication};
 use norn_model::record::Record;
 use norn_model::task::{Wanted, in_order};
 use norn_storage::disk::Disk;
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
+use std::rc::Rc;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 impl World {
+    /// Carries out the effects of a turn. What it has for a peer travels together. If the node crashes on the way, the messages before
+    /// that are under way.
     pub(super) fn carry_out(&mut self, node: usize, effects: Vec<Effect>) {
         let boot = self.nodes[node].boot;
         let mut effects = effects.into_iter();
-        while let Some(effect) = effects.next() {
-            if let Some(lost) = self.carry_out_or_crash(node, effect) {
-                return self.tell_lost(node, boot, lost.into_iter().chain(effects));
+        let mut lost = None;
+        for effect in effects.by_ref() {
+            lost = self.carry_out_or_crash(node, effect);
+            if lost.is_some() {
+                break;
             }
+        }
+        self.send_envelopes(node);
+        if let Some(effect) = lost {
+            self.tell_lost(node, boot, effect.into_iter().chain(effects));
         }
     }
 
@@ -152,7 +162,7 @@ impl World {
                 self.count("sometimes: bodies loaded");
                 self.schedule_in(delay_us, Event::Load { node, boot, number, wanted });
             }
-            Effect::Send { to, message } => self.send_peer(node, to, &message),
+            Effect::Send { to, message } => self.send_peer(node, to, message),
             Effect::Reply { client, number, response } => self.reply(node, client, number, &response),
             Effect::Joined { genesis, roster } => {
                 self.line(format_args!("n{node} joined {:?}, version {}", genesis.cluster, roster.version));
@@ -260,20 +270,25 @@ impl World {
         if self.nodes[node].boot != boot || self.nodes[node].running.is_none() {
             return;
         }
-        if self.is_paused(node) {
+        if self.is_busy(node) {
             self.nodes[node].inbox.push_back(Waiting::Synced(ticket));
-        } else {
-            self.end_sync(node, ticket);
+        } else if let Some(persisted) = self.take_sync(node, ticket) {
+            self.step_node(node, persisted);
+            self.after_sync(node);
+            self.gather(node);
         }
     }
 
-    pub(super) fn end_sync(&mut self, node: usize, ticket: Ticket) {
-        let Some(running) = &mut self.nodes[node].running else { return };
+    /// Ends a sync of a process, and begins the next if more was appended meanwhile. Returns what the core is told, unless the process
+    /// stops over it.
+    pub(super) fn take_sync(&mut self, node: usize, ticket: Ticket) -> Option<Input> {
+        let running = self.nodes[node].running.as_mut()?;
         running.syncing = false;
         running.disk_latency.synced(self.now_us, self.now_us - running.sync_began_us);
         let (synced, more) = (running.log.commit(self.now_us), running.appended > ticket);
         if let Err(error) = synced {
-            return self.log_stopped(node, &error);
+            self.log_stopped(node, &error);
+            return None;
         }
         self.line(format_args!("n{node} synced {}", ticket.0));
         self.tell(Happening::Synced { node, ticket });
@@ -288,7 +303,11 @@ impl World {
             }
         }
         self.note_durable(node, durable);
-        self.step_node(node, Input::Persisted { ticket, places, durable });
+        Some(Input::Persisted { ticket, places, durable })
+    }
+
+    /// Does what a process does after a sync that its core knows of.
+    pub(super) fn after_sync(&mut self, node: usize) {
         self.keep_up(node);
         self.tell_disk(node);
         self.rot(node);
@@ -308,27 +327,44 @@ impl World {
         self.give(node, Input::Loaded { number, bodies, unread: false });
     }
 
-    fn send_peer(&mut self, node: usize, to: NodeId, message: &PeerMessage) {
+    fn send_peer(&mut self, node: usize, to: NodeId, message: PeerMessage) {
         let Some(place) = self.place_of(to) else {
             return self.fail("addressing", format!("node {node} sends to {to}, which does not exist"));
         };
         assert_ne!(place, node, "a node does not send to itself");
-        let word = self.word_of(node, place, message);
-        let bytes = encode_peer(0, message);
-        self.line(format_args!("n{node} -> n{place} {} {:016x}", message.name(), xxh3_64(&bytes)));
+        let word = self.word_of(node, place, &message);
+        self.line(format_args!("n{node} -> n{place} {}", message.name()));
         let lossy = self.options.lost_writes_percent > 0
             && !self.healed()
             && matches!(message, PeerMessage::ReadWrite(ReadWrite::Write { .. }));
         if lossy && self.randoms.faults.chance(self.options.lost_writes_percent, 100) {
             return self.count("fault: lost write");
         }
-        for at_us in self.network.send(self.now_us, node, place) {
-            self.schedule(at_us, Event::Peer { from: node, to: place, bytes: bytes.clone(), word });
-        }
         let hasty = self.options.crash_after_vote_percent > 0 && !self.healed();
         if hasty && matches!(message, PeerMessage::Election(Election::Vote { .. })) {
             let late_us = self.randoms.faults.between(1_000, 300_000);
-            self.schedule_in(late_us, Event::Peer { from: node, to: place, bytes, word });
+            let bytes = encode_envelope(std::slice::from_ref(&message));
+            self.schedule_in(late_us, Event::Peer { from: node, to: place, bytes, words: [word].into() });
+        }
+        let envelope = self.network.outgoing.entry((node, place, message.class())).or_default();
+        envelope.messages.push(message);
+        envelope.words.push(word);
+    }
+
+    /// Sends what a turn has for each peer, urgent messages apart from bulk.
+    fn send_envelopes(&mut self, node: usize) {
+        let all = (node, 0, Class::Urgent)..(node + 1, 0, Class::Urgent);
+        while let Some(key) = self.network.outgoing.range(all.clone()).next().map(|(key, _)| *key) {
+            let Envelope { messages, words } = self.network.outgoing.remove(&key).expect("just seen");
+            let (place, bytes, words) = (key.1, encode_envelope(&messages), Rc::<[_]>::from(words));
+            self.line(format_args!("n{node} => n{place} {} {:016x}", messages.len(), xxh3_64(&bytes)));
+            if messages.len() > 1 {
+                self.count("sometimes: several messages in an envelope");
+            }
+            for at_us in self.network.send(self.now_us, node, place) {
+                let (bytes, words) = (bytes.clone(), words.clone());
+                self.schedule(at_us, Event::Peer { from: node, to: place, bytes, words });
+            }
         }
     }
 

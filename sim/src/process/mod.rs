@@ -11,7 +11,7 @@ use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
 use crate::options::Options;
 use crate::shortage::Rest;
-use crate::wire::{VERSION, decode_peer};
+use crate::wire::{VERSION, decode_envelope};
 use crate::witnesses::Word;
 use crate::world::{Event, World};
 use norn_engine::event::Principal;
@@ -55,8 +55,20 @@ pub struct Running {
 }
 
 enum Waiting {
-    Input(Box<Input>, Option<Word>),
+    Input(Box<Told>),
     Synced(Ticket),
+}
+
+/// An event for a core, and what a message says of the log that is watched.
+struct Told {
+    input: Input,
+    word: Option<Word>,
+}
+
+impl From<Input> for Told {
+    fn from(input: Input) -> Told {
+        Told { input, word: None }
+    }
 }
 
 /// A node: what outlives its processes, and the process, if one runs.
@@ -73,6 +85,8 @@ pub struct Process {
     pub boot: u64,
     /// End of its present pause.
     pub paused_until_us: u64,
+    /// Until then it gathers what arrives.
+    gathers_until_us: u64,
     /// Number of further effects after which it crashes.
     pub effects_left: Option<u64>,
     /// It crashes during its next sync.
@@ -114,6 +128,7 @@ impl Process {
             running: None,
             boot: 0,
             paused_until_us: 0,
+            gathers_until_us: 0,
             effects_left: None,
             crash_in_sync: false,
             rate_ppm,
@@ -145,6 +160,7 @@ impl World {
         let process = &mut self.nodes[node];
         process.boot += 1;
         process.paused_until_us = 0;
+        process.gathers_until_us = 0;
         process.clock = Monotonic::new(self.now_us, reading_us, process.rate_ppm);
         let boot = process.boot;
         if self.now_us > 10_000 && self.now_us - process.crashed_us < self.options.election_timeout_ms * 1_000 {
@@ -297,57 +313,99 @@ impl World {
         self.schedule_in(length_us, Event::NodeResume { node });
     }
 
-    /// Ends a pause: the process handles what has come in meanwhile.
+    /// Ends a pause: the process handles in one turn what has come in meanwhile.
     pub fn resume_node(&mut self, node: usize) {
-        if self.nodes[node].paused_until_us > self.now_us || self.nodes[node].running.is_none() {
+        if self.is_busy(node) || self.nodes[node].running.is_none() {
             return;
         }
         self.nodes[node].paused_until_us = 0;
-        while let Some(waiting) = self.nodes[node].inbox.pop_front() {
-            match waiting {
-                Waiting::Input(input, word) => self.step_told(node, *input, word),
-                Waiting::Synced(ticket) => self.end_sync(node, ticket),
-            }
-        }
-        self.step_node(node, Input::Wake);
+        self.handle_inbox(node);
     }
 
-    fn is_paused(&self, node: usize) -> bool {
-        self.nodes[node].paused_until_us > self.now_us
+    /// Ends the time for which a process gathers what comes in.
+    pub fn end_gathering(&mut self, node: usize, boot: u64) {
+        if self.nodes[node].boot == boot && !self.is_busy(node) {
+            self.handle_inbox(node);
+        }
+    }
+
+    /// Handles what has come in, in one turn.
+    fn handle_inbox(&mut self, node: usize) {
+        let (mut turn, mut synced) = (Vec::new(), false);
+        while let Some(waiting) = self.nodes[node].inbox.pop_front() {
+            match waiting {
+                Waiting::Input(told) => turn.push(*told),
+                Waiting::Synced(ticket) => {
+                    let Some(persisted) = self.take_sync(node, ticket) else { return };
+                    turn.push(persisted.into());
+                    synced = true;
+                }
+            }
+        }
+        if turn.len() > 1 {
+            self.count("sometimes: several events in a turn");
+        }
+        turn.push(Input::Wake.into());
+        self.turn(node, turn);
+        if synced {
+            self.after_sync(node);
+        }
+    }
+
+    /// Lets a process that has just handled something gather what comes in next, now and then.
+    fn gather(&mut self, node: usize) {
+        let most_us = self.options.gather_us_max;
+        if most_us == 0 || self.nodes[node].running.is_none() || !self.randoms.turns.chance(1, 2) {
+            return;
+        }
+        let length_us = self.randoms.turns.between(0, most_us);
+        let process = &mut self.nodes[node];
+        process.gathers_until_us = self.now_us + length_us;
+        let boot = process.boot;
+        self.schedule_in(length_us, Event::Turn { node, boot });
+    }
+
+    /// Whether a process is paused, or gathers what comes in.
+    fn is_busy(&self, node: usize) -> bool {
+        let process = &self.nodes[node];
+        process.paused_until_us.max(process.gathers_until_us) > self.now_us
     }
 
     /// Hands an event to a node, now or when its pause is over.
     pub fn give(&mut self, node: usize, input: Input) {
-        self.give_told(node, input, None);
+        self.give_all(node, vec![input.into()]);
     }
 
-    fn give_told(&mut self, node: usize, input: Input, word: Option<Word>) {
+    /// Hands events that belong together to a node, now or when it is no longer busy.
+    fn give_all(&mut self, node: usize, events: Vec<Told>) {
         if self.nodes[node].running.is_none() {
             return;
         }
-        if self.is_paused(node) {
-            self.nodes[node].inbox.push_back(Waiting::Input(Box::new(input), word));
+        if self.is_busy(node) {
+            let waiting = events.into_iter().map(|told| Waiting::Input(Box::new(told)));
+            self.nodes[node].inbox.extend(waiting);
         } else {
-            self.step_told(node, input, word);
+            self.turn(node, events);
+            self.gather(node);
         }
     }
 
     pub(crate) fn step_node(&mut self, node: usize, input: Input) {
-        self.step_told(node, input, None);
+        self.turn(node, vec![input.into()]);
     }
 
-    /// Steps a node. `word` is what the message says of the log that is watched.
-    fn step_told(&mut self, node: usize, input: Input, word: Option<Word>) {
+    /// Has a node handle events in one turn.
+    fn turn(&mut self, node: usize, events: Vec<Told>) {
         if self.nodes[node].running.is_none() {
             return;
         }
         let now = self.nodes[node].now(self.now_us);
-        let remembers = self.witness(node, &input, word);
+        let remembers = events.iter().map(|told| self.witness(node, &told.input, told.word)).max().unwrap_or(0);
         let Some(running) = &mut self.nodes[node].running else { return };
         let mut effects = Vec::new();
         running.steps += 1;
         let check = running.steps.is_multiple_of(self.options.check_every);
-        running.core.step(now, input, &mut effects);
+        running.core.turn(now, events.into_iter().map(|told| told.input), &mut effects);
         let checked = if check { running.core.check() } else { Ok(()) };
         if let Err(reason) = checked {
             self.fail("check", format!("node {node}: {reason}"));
@@ -373,12 +431,17 @@ impl World {
         }
     }
 
-    /// Delivers a message of a peer.
-    pub fn peer_arrives(&mut self, from: usize, to: usize, bytes: &[u8], word: Option<Word>) {
+    /// Delivers an envelope of a peer.
+    pub fn peer_arrives(&mut self, from: usize, to: usize, bytes: &[u8], words: &[Option<Word>]) {
         let Some(from) = self.nodes[from].identity else { return };
         if self.nodes[to].running.as_ref().is_some_and(|running| running.joined) {
-            let (_, message) = decode_peer(bytes);
-            self.give_told(to, Input::Peer { from: from.node, message }, word);
+            let messages = decode_envelope(bytes);
+            assert_eq!(messages.len(), words.len(), "an envelope arrives whole");
+            let told = |(message, word): (_, &Option<Word>)| Told {
+                input: Input::Peer { from: from.node, message },
+                word: *word,
+            };
+            self.give_all(to, messages.into_iter().zip(words).map(told).collect());
         }
     }
 
@@ -441,9 +504,9 @@ impl World {
     /// Handles a timer, which is the one that the node asked for or an earlier one.
     pub fn node_wake(&mut self, node: usize, boot: u64) {
         let now_us = self.now_us;
-        let paused = self.is_paused(node);
+        let busy = self.is_busy(node);
         let process = &mut self.nodes[node];
-        let Some(running) = process.running.as_mut().filter(|_| process.boot == boot && !paused) else { return };
+        let Some(running) = process.running.as_mut().filter(|_| process.boot == boot && !busy) else { return };
         if running.wake_us.is_some_and(|at_us| at_us <= now_us) {
             running.wake_us = None;
         }

@@ -5,6 +5,7 @@ use super::{Bounded, pack, start};
 use norn_model::claim_table::ledger::Decided;
 use norn_model::claim_table::levels;
 use norn_model::claim_table::table::{ClaimTable, Op, SlotQuota};
+use norn_model::message::envelope;
 use norn_model::record::Record;
 use norn_model::schedules;
 use norn_model::schedules::Schedules;
@@ -449,7 +450,9 @@ pub fn messages() -> Vec<Vec<u8>> {
     fn frame<T: Body>(value: &T, kind: Kind) -> Vec<u8> {
         let mut bytes = Vec::new();
         match kind {
-            Kind::Peer | Kind::PeerHello => codec::encode_compact(&mut bytes, super::VERSION, kind, 7, value),
+            Kind::Peer | Kind::PeerHello | Kind::Envelope => {
+                codec::encode_compact(&mut bytes, super::VERSION, kind, 7, value)
+            }
             Kind::Request | Kind::Response => codec::encode_named(&mut bytes, super::VERSION, kind, 7, value),
         }
         bytes
@@ -458,6 +461,11 @@ pub fn messages() -> Vec<Vec<u8>> {
     frames.extend(responses().iter().map(|response| frame(response, Kind::Response)));
     frames.extend(peer_messages().iter().map(|message| frame(message, Kind::Peer)));
     frames.push(frames.concat());
+    let mut together = Vec::new();
+    let messages = peer_messages();
+    let left_out = envelope::encode(&mut together, super::VERSION, &messages);
+    assert!(left_out.is_empty(), "samples are small");
+    frames.push(together);
     frames
 }
 

@@ -266,6 +266,7 @@ const REPAIR: &[Metric] = &[
 
 const WORK: &[Metric] = &[
     was("norn_events", "events", "Events handled."),
+    was("norn_turns", "turns", "Turns in which these were handled."),
     was("norn_requests", "requests", "Requests of clients, those of the doors included."),
     counter("norn_requests_by_verb", &["verb"], "Requests of clients by their verb in the protocol."),
     was("norn_grants_withdrawn", "grants_withdrawn", "Grants withdrawn before they were known."),
@@ -340,6 +341,7 @@ const DISK: &[Metric] = &[
 
 const PEERS: &[Metric] = &[
     was("norn_peer_messages_sent", "peer_messages_sent", "Messages to peers."),
+    was("norn_peer_envelopes_sent", "peer_envelopes_sent", "Envelopes in which these went, one per turn, peer and class."),
     was("norn_peer_messages_dropped", "peer_messages_dropped", "Messages to peers dropped: queue full or link down."),
     was("norn_peer_messages_received", "peer_messages_received", "Messages from peers."),
     was("norn_peer_links_up", "peer_links_up", "Connections to peers that came up."),

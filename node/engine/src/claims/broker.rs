@@ -16,7 +16,6 @@ use self::recall::Recall;
 use self::silent::ClientLiveness;
 use crate::Node;
 use crate::context::timers::Key;
-use crate::effect::Observation;
 use crate::event::ClientId;
 use norn_model::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
 use norn_model::message::{Claiming, Head};
@@ -402,7 +401,7 @@ impl Node {
         let call = self.claims.broker.calls.get_mut(&number).expect("asks are of calls under way");
         let Phase::Asking { request_id: asked, node, recall } = call.phase else { return };
         if asked != request_id || node != from || call.claim.claim != claim {
-            self.outbox.observe(Observation::Refused { what: "grants that were not asked for" });
+            self.outbox.refuse("grants that were not asked for");
             return;
         }
         call.phase = Phase::Idle;

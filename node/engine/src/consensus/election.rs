@@ -85,11 +85,11 @@ impl Node {
     /// Whether an epoch in a message is plausible: a damaged message must not exhaust the epochs.
     pub(crate) fn plausible(&mut self, partition: PartitionId, epoch: Epoch) -> bool {
         let Some(replica) = self.partitions.get(&partition) else {
-            self.outbox.observe(Observation::Refused { what: "message about a partition that is not held here" });
+            self.outbox.refuse("message about a partition that is not held here");
             return false;
         };
         if epoch > replica.consensus.seen.saturating_add(EPOCH_STEP_MAX) {
-            self.outbox.observe(Observation::Refused { what: "implausible epoch" });
+            self.outbox.refuse("implausible epoch");
             return false;
         }
         true
@@ -453,7 +453,7 @@ impl Node {
             table.founders == replica.consensus.table.founders && sound && metadata && schedules && whole
         });
         if !right {
-            self.outbox.observe(Observation::Refused { what: "damaged table" });
+            self.outbox.refuse("damaged table");
         }
         right
     }

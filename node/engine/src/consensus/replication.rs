@@ -426,7 +426,7 @@ impl Node {
             return;
         }
         if replica.node != from || length > newest {
-            self.outbox.observe(Observation::Refused { what: "acknowledgement of what was never sent" });
+            self.outbox.refuse("acknowledgement of what was never sent");
             return;
         }
         let progress = leading.progress.get_mut(&from).expect("each follower has one");

@@ -69,7 +69,7 @@ impl Node {
             None => sorted.contains(&own),
         };
         if !named || table.founders != sorted || table.digest() != table.digest_recomputed() {
-            self.outbox.observe(Observation::Refused { what: "a table of a partition that is not held here" });
+            self.outbox.refuse("a table of a partition that is not held here");
             return;
         }
         let replica = self.blank_replica(partition);

@@ -33,6 +33,8 @@ pub struct Outbox {
     tally: Tally,
     /// Protocol versions of the peers that have connected.
     versions: BTreeMap<NodeId, u8>,
+    /// The peer whose event is being handled.
+    sender: Option<NodeId>,
 }
 
 /// Counters beside those of observations.
@@ -52,6 +54,14 @@ impl Outbox {
     /// Records of this step so far.
     pub fn unwritten(&self) -> &[Record] {
         &self.records
+    }
+
+    /// Loses the last operations of this turn, if it has other records, too: a planted bug.
+    pub fn lose_operations(&mut self) {
+        let last = self.records.iter().rposition(|record| matches!(record, Record::Ops { .. }));
+        if let Some(last) = last.filter(|_| self.records.len() > 1) {
+            self.records.remove(last);
+        }
     }
 
     /// Sets the protocol version spoken with a peer.
@@ -82,6 +92,11 @@ impl Outbox {
     /// Returns the ticket after which everything persisted so far is durable.
     pub fn ticket(&self) -> Ticket {
         if self.records.is_empty() { self.issued } else { Ticket(self.issued.0 + 1) }
+    }
+
+    /// Returns the ticket of the last batch that was handed to the host.
+    pub fn issued(&self) -> Ticket {
+        self.issued
     }
 
     /// Sends a message once everything persisted so far, in this step or before, is on disk.
@@ -143,6 +158,16 @@ impl Outbox {
     pub fn observe(&mut self, observation: Observation) {
         *self.counters.entry(observation.name()).or_default() += observation.amount();
         self.effects.push(Effect::Observe(observation));
+    }
+
+    /// Sets the peer whose event is handled next, if it is one's.
+    pub fn set_sender(&mut self, sender: Option<NodeId>) {
+        self.sender = sender;
+    }
+
+    /// Reports that something of the peer whose event is being handled was refused.
+    pub fn refuse(&mut self, what: &'static str) {
+        self.observe(Observation::Refused { what, from: self.sender });
     }
 
     /// Adds any other effect.

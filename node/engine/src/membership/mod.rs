@@ -534,7 +534,7 @@ impl Node {
         let is_peer = self.membership.peers.contains_key(&node);
         match is_peer {
             true => self.outbox.set_version(node, version),
-            false => self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" }),
+            false => self.outbox.refuse("connection of a node that is no member"),
         }
         is_peer
     }

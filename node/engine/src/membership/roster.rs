@@ -49,7 +49,7 @@ impl Node {
     /// Takes in a peer's roster.
     pub(crate) fn on_roster(&mut self, roster: &Arc<Roster>) {
         if roster.version > self.roster.version.saturating_add(ROSTER_STEP_MAX) {
-            self.outbox.observe(Observation::Refused { what: "implausible version of the roster" });
+            self.outbox.refuse("implausible version of the roster");
             return;
         }
         self.learn_roster(roster);
@@ -61,7 +61,7 @@ impl Node {
             return;
         }
         if !is_sound(roster) || !follows(roster, &self.roster) {
-            self.outbox.observe(Observation::Refused { what: "a roster that cannot follow the known one" });
+            self.outbox.refuse("a roster that cannot follow the known one");
             return;
         }
         let Some(genesis) = self.genesis.clone() else { return };

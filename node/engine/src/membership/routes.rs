@@ -7,7 +7,6 @@
 use crate::Node;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
-use crate::effect::Observation;
 use crate::membership::Peer;
 use norn_model::cohort::{AdvertisedCohort, Cohort, Role};
 use norn_model::config::mutant;
@@ -89,7 +88,7 @@ impl Node {
         let rank = self.membership.routes.get(&partition).map_or((0, Viewstamp::default()), AdvertisedCohort::rank);
         let seen = self.partitions.get(&partition).map_or(rank.0, |replica| replica.consensus.seen.max(rank.0));
         if advertised.epoch > seen.saturating_add(EPOCH_STEP_MAX) {
-            self.outbox.observe(Observation::Refused { what: "implausible epoch" });
+            self.outbox.refuse("implausible epoch");
         } else if advertised.rank() > rank {
             self.membership.routes.insert(partition, advertised.clone());
             self.count_answers();

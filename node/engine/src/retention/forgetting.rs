@@ -277,7 +277,7 @@ impl Node {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
         let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort().knows(from));
         let Some(replica) = replica else {
-            self.outbox.observe(Observation::Refused { what: "tombstones of another partition" });
+            self.outbox.refuse("tombstones of another partition");
             return;
         };
         let (own, incomplete) = (replica.consensus.me, replica.loss_recovery.data_loss.facts);

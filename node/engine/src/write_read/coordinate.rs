@@ -5,7 +5,6 @@ use super::group::{Group, WriteAnswer};
 use crate::Node;
 use crate::context::signals::Signal;
 use crate::controller::scheduler::FiringId;
-use crate::effect::Observation;
 use crate::event::ClientId;
 use crate::membership::roster::name_in;
 use crate::workflow::children::Delivery;
@@ -304,7 +303,7 @@ impl Node {
         let not_durable = mutant!(self.config, AckBeforeDurable);
         let right = self.genesis.is_some() && items.iter().all(|(id, _)| self.partition_of(id) == partition);
         let Some(replica) = self.partitions.get(&partition).filter(|_| right) else {
-            self.outbox.observe(Observation::Refused { what: "write to a partition that is not held here" });
+            self.outbox.refuse("write to a partition that is not held here");
             return;
         };
         if replica.borrowed {
@@ -383,7 +382,7 @@ impl Node {
         let later = cohort.is_some_and(|cohort| group.take_cohort(cohort.clone()));
         let known = group.cohorts.get(&answer.at).is_some_and(|cohort| cohort.has_replica(&replica));
         if !known || replica.node != from || answer.outcomes.len() != group.items.len() {
-            self.outbox.observe(Observation::Refused { what: "acknowledgement of a replica that is no member" });
+            self.outbox.refuse("acknowledgement of a replica that is no member");
             return;
         }
         group.take(replica, answer);

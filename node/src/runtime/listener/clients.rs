@@ -203,8 +203,8 @@ impl Listener {
                 stream.answer(number, error);
                 continue;
             }
-            let (client, principal) = (stream.client, stream.principal.clone());
-            let input = External::Request { client, number, principal, request };
+            let (client, principal, bytes) = (stream.client, stream.principal.clone(), header.length);
+            let input = External::Request { client, number, principal, request, bytes };
             if self.inputs.external.send(input).await.is_err() {
                 return Ok(());
             }

@@ -47,7 +47,7 @@ impl Node {
         let anybody = mutant!(self.config, ExileMerges);
         let known = |replica: &&Partition| right && (replica.cohort().knows(from) || anybody);
         let Some(replica) = self.partitions.get(&partition).filter(known) else {
-            self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
+            self.outbox.refuse("tasks of another partition");
             return;
         };
         let ignored = mutant!(self.config, FloorIgnored);

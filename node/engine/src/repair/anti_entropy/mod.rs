@@ -266,7 +266,7 @@ impl Node {
             }
         }
         if !sound {
-            self.outbox.observe(Observation::Refused { what: "a step of a comparison that is not under way" });
+            self.outbox.refuse("a step of a comparison that is not under way");
         }
         self.go_on_with_repair();
     }

@@ -297,7 +297,7 @@ impl Node {
                 let advertised = Box::new(self.route_of(partition));
                 self.outbox.send(from, Peering::Route { partition, advertised });
             }
-            self.outbox.observe(Observation::Refused { what: "hints for a partition that is not held here" });
+            self.outbox.refuse("hints for a partition that is not held here");
             return;
         };
         // How often a node outside the cohort has forgotten does not matter.
