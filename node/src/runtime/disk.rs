@@ -14,10 +14,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 mod read_only;
+mod recent_space;
 
 pub use read_only::ReadOnlyDisk;
+use recent_space::RecentSpace;
 
 /// Most files kept open.
 const ACTIVE_MAX: usize = 2;
@@ -71,11 +74,20 @@ pub struct FileDisk {
     is_bounded: AtomicBool,
     /// The directory itself, to sync names.
     handle: File,
-    /// Files last written to, the latest first, open for reading and writing: a segment, and often a snapshot.
-    active: Vec<(String, File)>,
+    recent_space: RecentSpace,
+    /// Files last written to, the latest first: a segment, and often a snapshot.
+    active: Vec<Active>,
     read_bytes: Arc<AtomicU64>,
     /// Held as long as this lives.
     _lock: Lock,
+}
+
+/// A file open for reading and writing.
+#[derive(Debug)]
+struct Active {
+    name: String,
+    file: File,
+    length: u64,
 }
 
 /// A locked file. A child process that another thread is just starting has a copy of the handle until it executes its own program,
@@ -120,6 +132,7 @@ impl FileDisk {
             bytes_max: None,
             is_bounded: AtomicBool::new(false),
             handle,
+            recent_space: RecentSpace::default(),
             active: Vec::new(),
             read_bytes: Arc::default(),
             _lock: Lock(lock),
@@ -129,6 +142,7 @@ impl FileDisk {
     /// Limits the reported space to this many bytes of files, however large the disk is.
     pub fn limit(&mut self, bytes_max: Option<u64>) {
         self.bytes_max = bytes_max;
+        self.recent_space.forget();
     }
 
     /// Whether that limit, and not the disk, bounded the space at the last check.
@@ -151,22 +165,34 @@ impl FileDisk {
     }
 
     /// The file, open for reading and writing.
-    fn active(&mut self, file: &str, create: bool) -> io::Result<&mut File> {
-        let held = match self.active.iter().position(|(name, _)| name == file) {
-            Some(place) => self.active.remove(place),
+    fn active(&mut self, file: &str, create: bool) -> io::Result<&mut Active> {
+        match self.active.iter().position(|active| active.name == file) {
+            Some(place) => self.active[..=place].rotate_right(1),
             None => {
                 let mut options = OpenOptions::new();
-                (file.into(), options.read(true).write(true).create(create).truncate(false).open(self.path(file))?)
+                let opened = options.read(true).write(true).create(create).truncate(false).open(self.path(file))?;
+                let length = opened.metadata()?.len();
+                self.active.truncate(ACTIVE_MAX - 1);
+                self.active.insert(0, Active { name: file.into(), file: opened, length });
             }
-        };
-        self.active.truncate(ACTIVE_MAX - 1);
-        self.active.insert(0, held);
-        Ok(&mut self.active[0].1)
+        }
+        Ok(&mut self.active[0])
     }
 
     /// Closes this file if it is open.
     fn close(&mut self, file: &str) {
-        self.active.retain(|(name, _)| name != file);
+        self.active.retain(|active| active.name != file);
+    }
+
+    fn write_to_active(&mut self, file: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let (count, end) = (bytes.len() as u64, offset + bytes.len() as u64);
+        let active = self.active(file, true)?;
+        let length = active.length;
+        active.file.write_all_at(bytes, offset)?;
+        active.length = length.max(end);
+        // A hole before the bytes counts as used where the lengths of files are added up.
+        self.recent_space.took(count.max(end.saturating_sub(length)));
+        Ok(())
     }
 }
 
@@ -399,8 +425,8 @@ impl Disk for FileDisk {
     }
 
     fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
-        let read = match self.active.iter().find(|(name, _)| name == file) {
-            Some((_, opened)) => read_from(opened, offset, length),
+        let read = match self.active.iter().find(|active| active.name == file) {
+            Some(active) => read_from(&active.file, offset, length),
             None => File::open(self.path(file)).and_then(|opened| read_from(&opened, offset, length)),
         };
         if let Ok(bytes) = &read {
@@ -410,37 +436,54 @@ impl Disk for FileDisk {
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        let written = self.active(file, true).and_then(|opened| opened.write_all_at(bytes, offset));
-        written.map_err(|error| failure("write", file, &error))
+        self.write_to_active(file, offset, bytes).map_err(|error| {
+            // How much of it takes space is unknown.
+            self.recent_space.forget();
+            failure("write", file, &error)
+        })
     }
 
     fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError> {
-        let cut = self.active(file, false).and_then(|opened| opened.set_len(length));
+        self.recent_space.forget();
+        let cut = self.active(file, false).and_then(|active| {
+            active.file.set_len(length)?;
+            active.length = length;
+            Ok(())
+        });
         cut.map_err(|error| failure("truncate", file, &error))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
         self.close(from);
         self.close(to);
+        self.recent_space.forget();
         fs::rename(self.path(from), self.path(to)).map_err(|error| failure("rename", from, &error))
     }
 
     fn remove(&mut self, file: &str) -> Result<(), DiskError> {
         self.close(file);
+        self.recent_space.forget();
         fs::remove_file(self.path(file)).map_err(|error| failure("remove", file, &error))
     }
 
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {
-        let synced = self.active(file, false).and_then(|opened| opened.sync_data());
+        let synced = self.active(file, false).and_then(|active| active.file.sync_data());
         synced.map_err(|error| failure("sync", file, &error))
     }
 
     fn space(&self) -> Result<u64, DiskError> {
-        let free = free_bytes(&self.handle)?;
-        let Some(bytes_max) = self.bytes_max else { return Ok(free) };
-        let left = bytes_max.saturating_sub(used_bytes(self)?);
-        self.is_bounded.store(left < free, Ordering::Relaxed);
-        Ok(free.min(left))
+        let mut free = free_bytes(&self.handle)?;
+        if let Some(bytes_max) = self.bytes_max {
+            let left = bytes_max.saturating_sub(used_bytes(self)?);
+            self.is_bounded.store(left < free, Ordering::Relaxed);
+            free = free.min(left);
+        }
+        self.recent_space.found(free, Instant::now());
+        Ok(free)
+    }
+
+    fn recent_space(&self, enough_bytes: u64) -> Result<u64, DiskError> {
+        self.recent_space.known(enough_bytes, Instant::now()).map_or_else(|| self.space(), Ok)
     }
 
     fn forget(&self, file: &str, offset: u64, length: usize) {

@@ -50,8 +50,13 @@ pub trait Disk {
     fn sync_directory(&mut self) -> Result<(), DiskError>;
     /// Drops cached copies of these bytes, so that the next read comes from the disk, as far as the platform allows.
     fn forget(&self, _file: &str, _offset: u64, _length: usize) {}
-    /// Free space in bytes.
+    /// Free space in bytes, as it is now.
     fn space(&self) -> Result<u64, DiskError> {
         Ok(u64::MAX)
+    }
+    /// Free space in bytes for a caller to whom any figure from `enough_bytes` on is the same. It may be as old as a second, less what
+    /// was written to this disk since, while it is larger than that by so much that others hardly take it within a second.
+    fn recent_space(&self, _enough_bytes: u64) -> Result<u64, DiskError> {
+        self.space()
     }
 }

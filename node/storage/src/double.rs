@@ -8,7 +8,7 @@ use super::disk::{Disk, DiskError};
 use norn_model::record::Record;
 use norn_wire::response::Genesis;
 use norn_wire::{ClusterId, PartitionId};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -162,6 +162,12 @@ struct State {
     budget: Option<u64>,
     /// Capacity of the disk in bytes, if bounded.
     capacity: Option<u64>,
+    /// Bytes that others may take before an earlier figure of the free space is looked up again; `None` if none is kept.
+    margin: Option<u64>,
+    /// That figure, less what was written since.
+    found: Cell<Option<u64>>,
+    /// Looks at the free space.
+    looks: Cell<u64>,
     /// There is no space for files whose names end with this.
     refused: Option<&'static str>,
     /// Files whose names end with this cannot be read; the flag is [`DiskError::lost`].
@@ -215,6 +221,21 @@ impl Double {
     /// Bounds the capacity of the disk from now on.
     pub fn limit(&self, bytes: Option<u64>) {
         self.0.borrow_mut().capacity = bytes;
+    }
+
+    /// Keeps each figure of the free space that is larger than needed by this margin, until [`Double::a_second_later`].
+    pub fn lag(&self, margin: u64) {
+        self.0.borrow_mut().margin = Some(margin);
+    }
+
+    /// Lets a kept figure grow too old.
+    pub fn a_second_later(&self) {
+        self.0.borrow().found.set(None);
+    }
+
+    /// Looks at the free space since the last call; answers from a kept figure are none.
+    pub fn take_looks(&self) -> u64 {
+        self.0.borrow().looks.take()
     }
 
     /// Refuses writes to files whose names end with this, as if the disk were full.
@@ -354,6 +375,7 @@ impl Disk for Double {
                 number
             }
         };
+        state.found.set(state.found.get().map(|found| found.saturating_sub(bytes.len() as u64)));
         let steps = bytes.len().min(WRITE_STEPS_MAX);
         let made = state.spend(steps as u64) as usize;
         let written = if made == steps { bytes.len() } else { bytes.len() * made / steps };
@@ -397,7 +419,20 @@ impl Disk for Double {
     fn space(&self) -> Result<u64, DiskError> {
         let state = self.0.borrow();
         let used = state.names.values().map(|number| state.contents[number].bytes.len() as u64).sum();
-        Ok(state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used)))
+        let free = state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used));
+        state.looks.set(state.looks.get() + 1);
+        state.found.set(Some(free));
+        Ok(free)
+    }
+
+    fn recent_space(&self, enough_bytes: u64) -> Result<u64, DiskError> {
+        let state = self.0.borrow();
+        let (margin, found) = (state.margin, state.found.get());
+        drop(state);
+        match (margin, found) {
+            (Some(margin), Some(found)) if found >= enough_bytes.saturating_add(margin) => Ok(found),
+            _ => self.space(),
+        }
     }
 
     fn sync_directory(&mut self) -> Result<(), DiskError> {

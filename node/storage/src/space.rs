@@ -7,6 +7,10 @@
 //! that fails for want of space all the same poisons the log as any other failure does, because it is unknown which part of it is on
 //! disk.
 //!
+//! While much is free, the figure for a write may be a second old ([`Disk::recent_space`]). At worst another process takes all that is
+//! free, beyond a margin of 1 GiB, within that second: then a write may fail as above, though a fresh look would have stopped the
+//! node in order. The reserve stands all the same, so that the next start has it to begin with.
+//!
 //! The reserve is written, at first and again, when there is space for three times its size. Without a configured reserve the host is
 //! never notified of a shortage.
 //!
@@ -80,13 +84,14 @@ impl Space {
             return Ok(true);
         }
         let wanted = bytes.saturating_add(self.reserve_bytes / LAST_PARTS);
-        if self.is_held(disk)? && disk.space()? < wanted {
+        let mut held = self.is_held(disk)?;
+        let mut free = disk.recent_space(bytes.saturating_add(self.enough_bytes()))?;
+        if held && free < wanted {
             self.give_up(disk)?;
+            (held, free) = (false, disk.space()?);
         }
-        let held = self.is_held(disk)?;
-        let free = disk.space()?.saturating_sub(bytes);
         let last = if self.lent.at_once { self.lent.bytes } else { 0 };
-        self.judge(free, last, held);
+        self.judge(free.saturating_sub(bytes), last, held);
         Ok(self.room == Room::Ample)
     }
 
@@ -94,11 +99,13 @@ impl Space {
     pub fn look<D: Disk>(&mut self, disk: &mut D, fills: bool) -> Result<Room, DiskError> {
         if self.reserve_bytes > 0 {
             let mut held = self.is_held(disk)?;
-            if !held && fills && disk.space()? >= self.reserve_bytes.saturating_mul(RESERVES_FREE) {
+            let mut free = disk.recent_space(self.enough_bytes())?;
+            if !held && fills && free >= self.enough_bytes() {
                 held = self.fill(disk);
                 self.held = Some(held);
+                free = disk.space()?;
             }
-            self.judge(disk.space()?, self.lent.bytes, held);
+            self.judge(free, self.lent.bytes, held);
         }
         Ok(self.room)
     }
@@ -111,7 +118,7 @@ impl Space {
         let free = disk.space()?;
         let there = disk.list()?.iter().any(|file| file == RESERVE);
         let held = there && disk.length(RESERVE)? == self.reserve_bytes;
-        match held || free < self.reserve_bytes.saturating_mul(RESERVES_FREE) {
+        match held || free < self.enough_bytes() {
             true => Ok(self.room_of(free, self.lent.bytes, held)),
             false => Ok(Room::Ample),
         }
@@ -134,7 +141,7 @@ impl Space {
             free_bytes = free_bytes.saturating_add(disk.length(RESERVE)?);
         }
         let least_bytes = self.last_bytes() + self.reserve_bytes / START_PARTS;
-        let ample_bytes = self.reserve_bytes.saturating_mul(RESERVES_FREE);
+        let ample_bytes = self.enough_bytes();
         Ok((free_bytes < least_bytes).then_some(Shortage { free_bytes, least_bytes, ample_bytes }))
     }
 
@@ -160,6 +167,11 @@ impl Space {
             self.give_up(disk)?;
         }
         Ok(())
+    }
+
+    /// Free bytes from which on nothing here depends on the figure.
+    fn enough_bytes(&self) -> u64 {
+        self.reserve_bytes.saturating_mul(RESERVES_FREE)
     }
 
     fn left_bytes(&self) -> u64 {
@@ -255,6 +267,66 @@ mod tests {
         disk.limit(Some(written + 3_000));
         assert_eq!(space.look(&mut disk, true), Ok(Room::Ample));
         assert_eq!(file_bytes(&disk), written + 1_000);
+    }
+
+    /// Goal: a kept figure weakens nothing while others take no more than its margin between two looks. Method: a disk that fills up
+    /// with writes and with what another process takes, the whole margin just after each look.
+    #[test]
+    fn the_reserve_stands_while_others_take_the_margin_unseen() {
+        let (mut disk, mut space, margin) = (Double::default(), Space::new(1_000), 500);
+        let (mut capacity, mut written, mut rooms) = (20_000, 0, Vec::new());
+        disk.limit(Some(capacity));
+        disk.lag(margin);
+        assert_eq!(space.look(&mut disk, true), Ok(Room::Ample));
+        disk.take_looks();
+        let (mut looks, mut writes) = (0, 0);
+        while space.room() != Room::Out {
+            space.before_write(&mut disk, 100).expect("no fault");
+            let seen = disk.take_looks();
+            (looks, writes) = (looks + seen, writes + 1);
+            let state = (space.room(), disk.files().contains_key(RESERVE));
+            if rooms.last() != Some(&state) {
+                rooms.push(state);
+            }
+            if space.room() == Room::Out {
+                break;
+            }
+            disk.write("a", written, &[1; 100]).expect("there is room for every write that was announced");
+            written += 100;
+            if seen > 0 && space.room() == Room::Ample {
+                capacity -= margin;
+                disk.limit(Some(capacity));
+            }
+            if writes % 8 == 0 {
+                disk.a_second_later();
+            }
+        }
+        assert_eq!(rooms, [(Room::Ample, true), (Room::Short, true), (Room::Short, false), (Room::Out, false)]);
+        assert!(looks < writes, "{looks} looks at {writes} writes");
+    }
+
+    #[test]
+    fn the_space_is_looked_at_once_for_a_write_and_seldom_while_there_is_plenty() {
+        let (mut disk, mut space) = (Double::default(), Space::new(1_000));
+        disk.limit(Some(100_000));
+        space.look(&mut disk, true).expect("no fault");
+        disk.take_looks();
+        for _ in 0..10 {
+            space.before_write(&mut disk, 100).expect("no fault");
+            assert_eq!(disk.take_looks(), 1);
+        }
+        disk.lag(1_000);
+        for _ in 0..10 {
+            space.before_write(&mut disk, 100).expect("no fault");
+            space.look(&mut disk, true).expect("no fault");
+        }
+        assert_eq!(disk.take_looks(), 0);
+        // A write that comes close to what is free.
+        space.before_write(&mut disk, 96_000).expect("no fault");
+        assert_eq!(disk.take_looks(), 1);
+        disk.a_second_later();
+        space.before_write(&mut disk, 100).expect("no fault");
+        assert_eq!(disk.take_looks(), 1);
     }
 
     /// Goal: what is foreseen is what a look finds. Method: the same disk at several sizes, with and without the reserve.

@@ -55,6 +55,29 @@ fn a_hidden_file_is_none_of_the_disk() {
     assert_eq!((disk.list().expect("listed"), disk.space().expect("known")), (vec![], 100));
 }
 
+/// Goal: a write's check needs no look at the disk while much is free, and one for what is close to the free space. Method: a file
+/// that another process puts into a limited directory is seen by a fresh look alone.
+#[test]
+fn recent_space_is_what_was_found_less_what_was_written() {
+    let directory = directory();
+    let mut disk = FileDisk::open(directory.path()).expect("opened");
+    let bytes_max = recent_space::MARGIN_BYTES + 100_000;
+    disk.limit(Some(bytes_max));
+    assert_eq!(disk.space().expect("known"), bytes_max, "this test needs more than 1 GiB of free space");
+    fs::write(directory.path().join("b"), [0; 70]).expect("written");
+    disk.write("a", 100, b"hello").expect("written");
+    disk.write("a", 100, b"hello").expect("written");
+    // The hole counts, and what is written in place of other bytes counts, too: the figure is never too large.
+    assert_eq!(disk.recent_space(1_000).expect("known"), bytes_max - 110);
+    assert_eq!(disk.recent_space(100_000).expect("known"), bytes_max - 175, "looked up");
+    disk.remove("a").expect("removed");
+    assert_eq!(disk.recent_space(1_000).expect("known"), bytes_max - 70, "looked up");
+    fs::write(directory.path().join("c"), [0; 30]).expect("written");
+    disk.limit(Some(bytes_max - 1));
+    assert_eq!(disk.recent_space(1_000).expect("known"), bytes_max - 101, "looked up");
+    assert!(disk.is_bounded());
+}
+
 #[test]
 fn a_missing_file_is_an_error_and_is_not_created() {
     let directory = directory();

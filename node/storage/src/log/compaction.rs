@@ -22,6 +22,8 @@ use norn_wire::TaskId;
 
 /// A log shorter than this is not compacted early, however small the disk is.
 const TIGHT_BYTES_MIN: u64 = 1 << 20;
+/// A disk with less free space than this many times the log is small for it.
+const TIGHT_PARTS: u64 = 2;
 /// Snapshot records whose new places are reported at once: a few thousand tasks.
 const MOVED_AT_ONCE: usize = 4;
 
@@ -213,8 +215,9 @@ impl<D: Disk> Log<D> {
         if self.compaction.measuring.take_fit() {
             return Plan::Write;
         }
-        let room = self.disk.space().unwrap_or(0);
         let log_bytes = self.log_bytes();
+        // Twice the log's bytes are neither too little for a snapshot nor tight.
+        let room = self.disk.recent_space(log_bytes.saturating_mul(TIGHT_PARTS)).unwrap_or(0);
         let due = self.compaction.wanted || self.is_long(starting) || self.is_tight(room);
         // The state is not larger than the log that it comes from. A snapshot that could use up the last space is not begun.
         if due && room >= log_bytes {
@@ -269,24 +272,29 @@ impl<D: Disk> Log<D> {
     fn is_tight(&self, room: u64) -> bool {
         let least_bytes = self.config.reserve_bytes.max(TIGHT_BYTES_MIN).min(self.config.compact_bytes);
         let bytes_max = least_bytes.max(self.stats.snapshot_bytes).max(self.compaction.retry_bytes);
-        room / 2 < self.log_bytes() && self.stats.history_bytes > bytes_max
+        room / TIGHT_PARTS < self.log_bytes() && self.stats.history_bytes > bytes_max
     }
 
     /// Makes room for a write of this size: removes obsolete files if the space is needed, and gives up a snapshot under way. Returns
     /// whether there is ample space besides.
     pub(super) fn make_room(&mut self, bytes: u64) -> Result<bool, DiskError> {
         let wanted_bytes = bytes.saturating_add(self.space.last_bytes());
-        while self.compaction.is_told() && self.disk.space()? < wanted_bytes {
+        while self.compaction.is_told() && self.disk.recent_space(wanted_bytes)? < wanted_bytes {
             self.remove_obsolete()?;
         }
         self.space.lend(self.lent());
         let ample = self.space.before_write(&mut self.disk, bytes)?;
-        let under_way = self.compaction.writer.is_some();
-        if under_way && self.disk.space()? < bytes.saturating_add(self.space.kept_bytes()) && self.cut_short()? {
+        if self.is_snapshot_in_the_way(bytes)? && self.cut_short()? {
             self.space.lend(self.lent());
             return self.space.before_write(&mut self.disk, bytes);
         }
         Ok(ample)
+    }
+
+    /// Whether a snapshot is under way in the space that a write of this size needs.
+    fn is_snapshot_in_the_way(&self, bytes: u64) -> Result<bool, DiskError> {
+        let needed_bytes = bytes.saturating_add(self.space.kept_bytes());
+        Ok(self.compaction.writer.is_some() && self.disk.recent_space(needed_bytes)? < needed_bytes)
     }
 
     /// Gives up a snapshot under way between two parts, and frees its space at once. Returns whether there was one.
