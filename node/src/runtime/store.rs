@@ -74,9 +74,18 @@ pub struct StoreBounds {
     pub bytes_max: usize,
 }
 
+#[derive(Debug)]
+struct Batch {
+    ticket: Ticket,
+    records: Vec<Record>,
+    bytes: usize,
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<(Ticket, Vec<Record>)>,
+    waiting: Vec<Batch>,
+    /// The thread waits to be woken.
+    sleeping: bool,
     /// The part of the node's state that was requested.
     part: Option<Part>,
     /// Batches and bytes handed over and not yet durable, including those the thread is working on.
@@ -103,7 +112,7 @@ pub struct Store {
     shared: Arc<Shared>,
     bounds: StoreBounds,
     thread: Option<JoinHandle<()>>,
-    /// Batches were queued, and the thread was not yet woken for them.
+    /// Something was queued while the thread slept, and it was not yet woken for that.
     untold: bool,
 }
 
@@ -128,20 +137,23 @@ impl Store {
     pub fn persist(&mut self, ticket: Ticket, records: Vec<Record>) {
         let mut queue = self.shared.lock();
         assert!(!queue.closed, "nothing is persisted after the end");
+        let bytes = records.iter().map(weight_bytes).sum();
         queue.pending_batches += 1;
-        queue.pending_bytes += records.iter().map(weight_bytes).sum::<usize>();
-        queue.waiting.push((ticket, records));
-        self.untold = true;
+        queue.pending_bytes += bytes;
+        queue.waiting.push(Batch { ticket, records, bytes });
+        self.untold |= queue.sleeping;
     }
 
     /// Hands over the requested part of the node's state. Batches queued before it are written first.
     pub fn save(&mut self, part: Part) {
-        let before = self.shared.lock().part.replace(part);
+        let mut queue = self.shared.lock();
+        let before = queue.part.replace(part);
+        self.untold |= queue.sleeping;
+        drop(queue);
         assert!(before.is_none(), "one part is asked for at a time");
-        self.untold = true;
     }
 
-    /// Wakes the thread for the queued work: once for many batches, so that they share one write and one sync.
+    /// Wakes the thread for the queued work if it sleeps: once for many batches, so that they share one write and one sync.
     pub fn wake(&mut self) {
         if std::mem::take(&mut self.untold) {
             self.shared.changed.notify_one();
@@ -210,19 +222,24 @@ fn weight_bytes(record: &Record) -> usize {
 /// Next work of the log's thread.
 #[derive(Debug, Default)]
 struct Work {
-    batches: Vec<(Ticket, Vec<Record>)>,
+    batches: Vec<Batch>,
     part: Option<Part>,
 }
 
 impl Shared {
     /// Waits for work, at most `wait_max`. `None` at the end.
     fn take(&self, wait_max: Option<Duration>) -> Option<Work> {
-        let idle = |queue: &mut Queue| queue.waiting.is_empty() && queue.part.is_none() && !queue.closed;
+        // Only a thread that was seen asleep under the lock is woken: otherwise it comes by here before it sleeps.
+        let idle = |queue: &mut Queue| {
+            queue.sleeping = queue.waiting.is_empty() && queue.part.is_none() && !queue.closed;
+            queue.sleeping
+        };
         let sound = "the driver does not panic with the queue in hand";
         let mut queue = match wait_max {
             None => self.changed.wait_while(self.lock(), idle).expect(sound),
             Some(length) => self.changed.wait_timeout_while(self.lock(), length, idle).expect(sound).0,
         };
+        queue.sleeping = false;
         let work = Work { batches: std::mem::take(&mut queue.waiting), part: queue.part.take() };
         (!work.batches.is_empty() || !queue.closed).then_some(work)
     }
@@ -277,18 +294,20 @@ fn write_batches(
     shared: &Shared,
     journal: &mut impl Journal,
     metrics: &Metrics,
-    batches: Vec<(Ticket, Vec<Record>)>,
+    batches: Vec<Batch>,
     now_us: u64,
     report: &impl Fn(Report),
 ) -> Result<(), LogError> {
-    let Some(highest) = batches.iter().map(|(ticket, _)| *ticket).max() else { return journal.commit(now_us) };
-    let count = batches.len();
-    let records: Vec<Record> = batches.into_iter().flat_map(|(_, records)| records).collect();
+    let Some(highest) = batches.iter().map(|batch| batch.ticket).max() else { return journal.commit(now_us) };
+    let (count, bytes) = (batches.len(), batches.iter().map(|batch| batch.bytes).sum());
+    let mut batches = batches.into_iter().map(|batch| batch.records);
+    let mut records = batches.next().unwrap_or_default();
+    records.extend(batches.flatten());
     let places = journal.append(&records)?;
     journal.commit(now_us)?;
     metrics.add(Counter::LogBatches, count as u64);
     metrics.set(Counter::LogSyncs, journal.syncs());
-    shared.written(count, records.iter().map(weight_bytes).sum::<usize>());
+    shared.written(count, bytes);
     report(Report::Persisted(highest, places, journal.synced()));
     Ok(())
 }
@@ -488,7 +507,7 @@ mod tests {
         };
         is_in_commit(2);
         store.persist(Ticket(2), batch());
-        store.wake();
+        assert!(!store.untold, "the busy thread finds it by itself");
         assert!(!store.is_full());
         store.persist(Ticket(3), batch());
         assert!(store.is_full(), "the batch in the thread's hands counts");
