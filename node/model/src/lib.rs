@@ -9,6 +9,7 @@
 //!   changes), [`data_loss`] (what a replica has lost), [`claim_table`] (claims and the operations on them),
 //!   [`consensus`] (what a replica holds of them).
 //! - A partition's replica: [`replica`] (store, index, Merkle tree), [`clocks`].
+//! - Many small things in order: [`sorted`].
 //! - What leaves a node: [`message`] (between nodes), [`record`] (to the log), [`snapshot`]; [`host`] is what the host measures.
 
 // The documented surface is the client library's; here a comment says what a name does not.
@@ -32,6 +33,7 @@ pub mod ring;
 pub mod rules;
 pub mod schedules;
 pub mod snapshot;
+pub mod sorted;
 pub mod task;
 pub mod time;
 pub mod viewstamp;

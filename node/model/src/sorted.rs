@@ -1,0 +1,376 @@
+//! Sorted map and set for millions of small entries: a B+ tree of two levels, with leaves ("chunks") that are allocated for what they
+//! hold.
+//!
+//! A node of `BTreeMap` has room for eleven entries, and is little more than half full where keys ascend, as ids of tasks do. So an entry
+//! takes nearly twice its size. Here a full chunk is left behind full, a chunk that was split is allocated anew, and keys stand apart from
+//! values: no entry is padded, and a search reads keys alone. The first chunk needs no place in the tree, so that a small set is one
+//! allocation.
+//!
+//! Insertion and removal move at most a chunk and search the tree above: O(log n), with few allocations.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
+
+/// Most entries of a chunk.
+const CHUNK_MAX: usize = 64;
+/// Least entries that a split leaves in the first part, where keys do not ascend.
+const SPLIT_MIN: usize = CHUNK_MAX / 2;
+/// Most of the same: what is behind is worth a chunk.
+const SPLIT_MAX: usize = CHUNK_MAX - CHUNK_MAX / 8;
+/// Two neighbours become one chunk if they have no more entries together, so that the next insertion does not split it.
+const JOINED_MAX: usize = CHUNK_MAX / 4 * 3;
+/// A chunk with fewer entries is joined with a neighbour, if one has room.
+const JOIN_BELOW: usize = CHUNK_MAX / 4;
+/// Most entries for which a chunk has room in advance, or keeps it.
+const SPARE_MAX: usize = 8;
+
+/// Sorted entries, as many as one allocation holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Chunk<K, V> {
+    keys: Vec<K>,
+    values: Vec<V>,
+}
+
+impl<K, V> Default for Chunk<K, V> {
+    fn default() -> Self {
+        Chunk { keys: Vec::new(), values: Vec::new() }
+    }
+}
+
+/// Moves a list to an allocation with little room to spare. An allocator need not take back the end of an allocation.
+fn trim<T>(list: &mut Vec<T>) {
+    if list.capacity() - list.len() > SPARE_MAX {
+        let mut trimmed = Vec::with_capacity(list.len());
+        trimmed.append(list);
+        *list = trimmed;
+    }
+}
+
+fn insert<T>(list: &mut Vec<T>, place: usize, item: T) {
+    if list.len() == list.capacity() {
+        let room = (list.len() / 2).clamp(1, SPARE_MAX);
+        list.reserve_exact(room.min(CHUNK_MAX.saturating_sub(list.len()).max(1)));
+    }
+    list.insert(place, item);
+}
+
+impl<K: Copy + Ord, V> Chunk<K, V> {
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn insert(&mut self, place: usize, key: K, value: V) {
+        insert(&mut self.keys, place, key);
+        insert(&mut self.values, place, value);
+    }
+
+    fn remove(&mut self, place: usize) -> V {
+        self.keys.remove(place);
+        self.values.remove(place)
+    }
+
+    fn trim(&mut self) {
+        trim(&mut self.keys);
+        trim(&mut self.values);
+    }
+
+    fn split_off(&mut self, place: usize) -> Self {
+        let tail = Chunk { keys: self.keys.split_off(place), values: self.values.split_off(place) };
+        self.trim();
+        tail
+    }
+
+    fn append(&mut self, mut other: Self) {
+        self.keys.reserve_exact(other.keys.len());
+        self.keys.append(&mut other.keys);
+        self.values.reserve_exact(other.values.len());
+        self.values.append(&mut other.values);
+    }
+
+    /// Entries from a place on.
+    fn entries(&self, place: usize) -> impl Iterator<Item = (&K, &V)> {
+        self.keys[place..].iter().zip(&self.values[place..])
+    }
+
+    /// Entries from a place on.
+    fn entries_mut(&mut self, place: usize) -> impl Iterator<Item = (&K, &mut V)> {
+        self.keys[place..].iter().zip(&mut self.values[place..])
+    }
+
+    /// Place of the first entry within a lower bound.
+    fn start(&self, bound: Bound<&K>) -> usize {
+        match bound {
+            Bound::Included(key) => self.keys.partition_point(|other| other < key),
+            Bound::Excluded(key) => self.keys.partition_point(|other| other <= key),
+            Bound::Unbounded => 0,
+        }
+    }
+}
+
+/// The key of a bound.
+fn bound_key<K: Copy>(bound: Bound<&K>) -> Option<K> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(*key),
+        Bound::Unbounded => None,
+    }
+}
+
+fn is_before_end<K: Ord>(key: &K, end: Bound<&K>) -> bool {
+    match end {
+        Bound::Included(last) => key <= last,
+        Bound::Excluded(end) => key < end,
+        Bound::Unbounded => true,
+    }
+}
+
+/// Map with keys in order.
+#[derive(Debug, Clone)]
+pub struct SortedMap<K, V> {
+    /// The least entries; empty only if the map is.
+    first: Chunk<K, V>,
+    /// All others. A chunk's key is not above its entries, and above those of the chunk before it.
+    chunks: BTreeMap<K, Chunk<K, V>>,
+    len: usize,
+}
+
+impl<K, V> Default for SortedMap<K, V> {
+    fn default() -> Self {
+        SortedMap { first: Chunk::default(), chunks: BTreeMap::new(), len: 0 }
+    }
+}
+
+impl<K: Copy + Ord, V> SortedMap<K, V> {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The chunk in which a key is or would be.
+    fn chunk(&self, key: &K) -> &Chunk<K, V> {
+        self.chunks.range(..=key).next_back().map_or(&self.first, |(_, chunk)| chunk)
+    }
+
+    fn chunk_mut(&mut self, key: &K) -> (Option<K>, &mut Chunk<K, V>) {
+        let SortedMap { first, chunks, .. } = self;
+        chunks.range_mut(..=key).next_back().map_or((None, first), |(from, chunk)| (Some(*from), chunk))
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        let chunk = self.chunk(key);
+        chunk.keys.binary_search(key).ok().map(|place| &chunk.values[place])
+    }
+
+    /// The value of a key.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let (_, chunk) = self.chunk_mut(key);
+        chunk.keys.binary_search(key).ok().map(|place| &mut chunk.values[place])
+    }
+
+    /// Whether there is a key.
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.chunk(key).keys.binary_search(key).is_ok()
+    }
+
+    /// Sets the value of a key; returns the one that it had.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let (from, chunk) = self.chunk_mut(&key);
+        match chunk.keys.binary_search(&key) {
+            Ok(place) => return Some(std::mem::replace(&mut chunk.values[place], value)),
+            Err(place) if chunk.len() < CHUNK_MAX => chunk.insert(place, key, value),
+            Err(place) => self.split(from, place, key, value),
+        }
+        self.len += 1;
+        None
+    }
+
+    /// The value of a key; if there is none, one that is made.
+    pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        if !self.contains_key(&key) {
+            self.insert(key, make());
+        }
+        self.get_mut(&key).expect("just inserted")
+    }
+
+    /// Inserts an entry at a place of a full chunk. Where keys ascend, what stays behind is full.
+    fn split(&mut self, from: Option<K>, place: usize, key: K, value: V) {
+        let chunk = match from {
+            Some(from) => self.chunks.get_mut(&from).expect("just seen"),
+            None => &mut self.first,
+        };
+        let at = if place == CHUNK_MAX { place } else { place.clamp(SPLIT_MIN, SPLIT_MAX) };
+        let mut tail = chunk.split_off(at);
+        if place <= at && at < CHUNK_MAX {
+            chunk.insert(place, key, value);
+        } else {
+            tail.insert(place - at, key, value);
+        }
+        let tail_from = tail.keys[0];
+        if let Some(next) = self.after(from).filter(|next| self.chunks[next].len() + tail.len() <= JOINED_MAX) {
+            tail.append(self.chunks.remove(&next).expect("just seen"));
+        }
+        self.chunks.insert(tail_from, tail);
+    }
+
+    /// The key of the chunk after one.
+    fn after(&self, from: Option<K>) -> Option<K> {
+        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
+        self.chunks.range((from, Bound::Unbounded)).next().map(|(next, _)| *next)
+    }
+
+    /// Removes a key; returns its value.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let (from, chunk) = self.chunk_mut(key);
+        let place = chunk.keys.binary_search(key).ok()?;
+        let value = chunk.remove(place);
+        let len = chunk.len();
+        chunk.trim();
+        self.len -= 1;
+        if len < JOIN_BELOW {
+            self.join(from, len);
+        }
+        Some(value)
+    }
+
+    /// Joins a chunk that has become small with a neighbour.
+    fn join(&mut self, from: Option<K>, len: usize) {
+        let has_room = |chunk: &Chunk<K, V>| len == 0 || chunk.len() + len <= JOINED_MAX;
+        if let Some(next) = self.after(from).filter(|next| has_room(&self.chunks[next])) {
+            let next = self.chunks.remove(&next).expect("just seen");
+            let chunk = from.map_or(&mut self.first, |from| self.chunks.get_mut(&from).expect("just seen"));
+            chunk.append(next);
+        } else if let Some(from) = from {
+            let before = self.chunks.range(..from).next_back().map_or(&self.first, |(_, chunk)| chunk);
+            if has_room(before) {
+                let chunk = self.chunks.remove(&from).expect("just seen");
+                let before = self.chunks.range_mut(..from).next_back().map_or(&mut self.first, |(_, chunk)| chunk);
+                before.append(chunk);
+            }
+        }
+    }
+
+    /// All entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        std::iter::once(&self.first).chain(self.chunks.values()).flat_map(|chunk| chunk.entries(0))
+    }
+
+    /// All keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// All values in the order of their keys.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    /// The key of the chunk with the first entry within a lower bound, and whether that is none of the tree's.
+    fn chunk_at(&self, start: Bound<&K>) -> (Bound<K>, bool) {
+        let from = bound_key(start).and_then(|key| self.chunks.range(..=key).next_back());
+        from.map_or((Bound::Unbounded, true), |(from, _)| (Bound::Included(*from), false))
+    }
+
+    /// Entries within bounds, in order.
+    pub fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &V)> {
+        let (start, end) = (range.start_bound().cloned(), range.end_bound().cloned());
+        let (from, is_first) = self.chunk_at(start.as_ref());
+        let chunks = is_first.then_some(&self.first).into_iter();
+        let mut chunks = chunks.chain(self.chunks.range((from, Bound::Unbounded)).map(|(_, chunk)| chunk));
+        let begun = chunks.next().map(|chunk| chunk.entries(chunk.start(start.as_ref())));
+        let entries = begun.into_iter().flatten().chain(chunks.flat_map(|chunk| chunk.entries(0)));
+        entries.take_while(move |(key, _)| is_before_end(*key, end.as_ref()))
+    }
+
+    /// Entries within bounds, in order.
+    pub fn range_mut(&mut self, range: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &mut V)> {
+        let (start, end) = (range.start_bound().cloned(), range.end_bound().cloned());
+        let (from, is_first) = self.chunk_at(start.as_ref());
+        let chunks = is_first.then_some(&mut self.first).into_iter();
+        let mut chunks = chunks.chain(self.chunks.range_mut((from, Bound::Unbounded)).map(|(_, chunk)| chunk));
+        let begun = chunks.next().map(|chunk| {
+            let place = chunk.start(start.as_ref());
+            chunk.entries_mut(place)
+        });
+        let entries = begun.into_iter().flatten().chain(chunks.flat_map(|chunk| chunk.entries_mut(0)));
+        entries.take_while(move |(key, _)| is_before_end(*key, end.as_ref()))
+    }
+}
+
+impl<K: Copy + Ord, V: PartialEq> PartialEq for SortedMap<K, V> {
+    /// Whether the entries are equal, however they are divided.
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl<K: Copy + Ord, V: Eq> Eq for SortedMap<K, V> {}
+
+/// Set in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortedSet<K: Copy + Ord>(SortedMap<K, ()>);
+
+impl<K: Copy + Ord> Default for SortedSet<K> {
+    fn default() -> Self {
+        SortedSet(SortedMap::default())
+    }
+}
+
+impl<K: Copy + Ord> SortedSet<K> {
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an item is in it.
+    pub fn contains(&self, item: &K) -> bool {
+        self.0.contains_key(item)
+    }
+
+    /// The least item.
+    pub fn first(&self) -> Option<&K> {
+        self.0.first.keys.first()
+    }
+
+    /// Adds an item; returns whether it is new.
+    pub fn insert(&mut self, item: K) -> bool {
+        self.0.insert(item, ()).is_none()
+    }
+
+    /// Removes an item; returns whether it was there.
+    pub fn remove(&mut self, item: &K) -> bool {
+        self.0.remove(item).is_some()
+    }
+
+    /// All items in order.
+    pub fn iter(&self) -> impl Iterator<Item = &K> {
+        self.0.keys()
+    }
+
+    /// Items within bounds, in order.
+    pub fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = &K> {
+        self.0.range(range).map(|(item, ())| item)
+    }
+}
+
+impl<K: Copy + Ord> FromIterator<K> for SortedSet<K> {
+    fn from_iter<I: IntoIterator<Item = K>>(items: I) -> Self {
+        let mut set = SortedSet::default();
+        for item in items {
+            set.insert(item);
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests;
