@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Parse error of an identifier.
@@ -331,7 +332,10 @@ impl fmt::Debug for PartitionId {
 /// A queue's name: `namespace/queue`, or `queue` in the default namespace; 255 bytes at most.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
-pub struct QueueName(std::sync::Arc<str>);
+pub struct QueueName(Arc<Box<str>>);
+
+/// One word, since each task of a node has one.
+const _: () = assert!(size_of::<Option<QueueName>>() == size_of::<usize>());
 
 impl QueueName {
     /// Longest name, in bytes.
@@ -339,6 +343,11 @@ impl QueueName {
 
     /// Parses a name. Allowed are visible characters except commas, and at most one `/`, with text on both sides of it.
     pub fn new(name: &str) -> Result<Self, ParseError> {
+        QueueName::check(name)?;
+        Ok(QueueName(Arc::new(name.into())))
+    }
+
+    fn check(name: &str) -> Result<(), ParseError> {
         let wrong = |why: &str| Err(ParseError(format!("queue name {name:?}: {why}")));
         if name.is_empty() {
             return wrong("it is empty");
@@ -353,7 +362,7 @@ impl QueueName {
         if parts.by_ref().take(2).any(str::is_empty) || parts.next().is_some() {
             return wrong("the form is `namespace/queue` or `queue`");
         }
-        Ok(QueueName(name.into()))
+        Ok(())
     }
 
     /// The name.
@@ -373,13 +382,14 @@ impl TryFrom<String> for QueueName {
     type Error = ParseError;
 
     fn try_from(name: String) -> Result<Self, ParseError> {
-        QueueName::new(&name)
+        QueueName::check(&name)?;
+        Ok(QueueName(Arc::new(name.into_boxed_str())))
     }
 }
 
 impl From<QueueName> for String {
     fn from(name: QueueName) -> String {
-        name.0.as_ref().to_owned()
+        name.as_str().to_owned()
     }
 }
 

@@ -248,5 +248,5 @@ fn a_key_that_breaks_a_rule_is_refused() {
         Response::Error(error) => assert_eq!(error.code, ErrorCode::Invalid),
         other => panic!("{other:?}"),
     }
-    assert!(Outline::new(Arc::new(spec)).key.is_some());
+    assert!(Outline::new(Arc::new(spec)).key().is_some());
 }

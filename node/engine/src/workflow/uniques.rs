@@ -581,5 +581,5 @@ impl Node {
 }
 
 fn name_of(partition: PartitionId, spec: &Arc<Spec>) -> Option<Name> {
-    Some((partition, spec.queue.clone(), Outline::new(spec.clone()).key?))
+    Some((partition, spec.queue.clone(), Outline::new(spec.clone()).key()?))
 }

@@ -3,6 +3,7 @@
 
 use super::fair_queues::{FairKey, FairQueues, Served};
 use super::key_order::{KeyOrder, Moved};
+use crate::sorted::SortedSet;
 use norn_wire::membership::KeyConcurrency;
 use norn_wire::{QueueName, State, TaskId};
 use std::cmp::Reverse;
@@ -67,28 +68,28 @@ pub struct QueueIndex {
 
 /// Claimable tasks. Those with a key are apart: a leader that does not know the keys of all held tasks grants only the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Choice<T> {
-    plain: BTreeSet<T>,
-    keyed: BTreeSet<T>,
+struct Choice<T: Copy + Ord> {
+    plain: SortedSet<T>,
+    keyed: SortedSet<T>,
 }
 
-impl<T> Default for Choice<T> {
+impl<T: Copy + Ord> Default for Choice<T> {
     fn default() -> Self {
-        Choice { plain: BTreeSet::new(), keyed: BTreeSet::new() }
+        Choice { plain: SortedSet::default(), keyed: SortedSet::default() }
     }
 }
 
-impl<T: Ord> Choice<T> {
-    fn part(&mut self, keyed: bool) -> &mut BTreeSet<T> {
+impl<T: Copy + Ord> Choice<T> {
+    fn part(&mut self, keyed: bool) -> &mut SortedSet<T> {
         if keyed { &mut self.keyed } else { &mut self.plain }
     }
 
-    fn parts(&self, keys: bool) -> impl Iterator<Item = &BTreeSet<T>> + Clone {
+    fn parts(&self, keys: bool) -> impl Iterator<Item = &SortedSet<T>> {
         std::iter::once(&self.plain).chain(keys.then_some(&self.keyed))
     }
 
     fn first(&self, keys: bool) -> Option<&T> {
-        self.parts(keys).filter_map(BTreeSet::first).min()
+        self.parts(keys).filter_map(SortedSet::first).min()
     }
 
     /// The first that is not before `from`; the first of all, if there is none.
@@ -98,7 +99,7 @@ impl<T: Ord> Choice<T> {
 
     /// The first that is not before `from`.
     fn next(&self, from: &T, keys: bool) -> Option<&T> {
-        self.parts(keys).filter_map(|part| part.range(from..).next()).min()
+        self.parts(keys).filter_map(|part| part.range(*from..).next()).min()
     }
 
     fn is_empty(&self) -> bool {
@@ -158,7 +159,7 @@ impl QueueIndex {
 
     /// Claimable tasks, those with keys last.
     pub fn ready(&self) -> impl Iterator<Item = &Rank> {
-        self.ready.parts(true).flatten()
+        self.ready.parts(true).flat_map(SortedSet::iter)
     }
 }
 
@@ -196,11 +197,11 @@ impl Place<'_> {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Index {
     queues: BTreeMap<QueueName, QueueIndex>,
-    delayed: BTreeSet<(u64, TaskId)>,
+    delayed: SortedSet<(u64, TaskId)>,
     /// Tasks that wait for others, by the one waited for: waiting to be claimed or, if ended, to be buried.
     dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Ended tasks by queue and by when they ended; without a queue where only later facts are known.
-    ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
+    ended: BTreeMap<Option<QueueName>, SortedSet<(u64, TaskId)>>,
     orphans: usize,
     /// By queue and by the hash of the key.
     key_orders: BTreeMap<(QueueName, NonZeroU64), KeyOrder>,
@@ -228,7 +229,7 @@ impl Index {
     fn shuffle(&mut self, queue: &QueueName) {
         let Some(index) = self.queues.get(queue) else { return };
         if !index.ready.is_empty() && !self.shuffled.contains_key(queue) {
-            let all = |part: &BTreeSet<Rank>| part.iter().map(|(_, id)| shuffled(*id)).collect();
+            let all = |part: &SortedSet<Rank>| part.iter().map(|(_, id)| shuffled(*id)).collect();
             let ready = Choice { plain: all(&index.ready.plain), keyed: all(&index.ready.keyed) };
             self.shuffled.insert(queue.clone(), ready);
         }
@@ -311,7 +312,7 @@ impl Index {
     }
 
     fn filled(&self, queue: &QueueName, mut fair_queues: FairQueues) -> FairQueues {
-        let plain = self.queues.get(queue).into_iter().flat_map(|index| &index.ready.plain);
+        let plain = self.queues.get(queue).into_iter().flat_map(|index| index.ready.plain.iter());
         plain.for_each(|rank| fair_queues.show(None, *rank));
         for (key, key_order) in self.keys_of(queue) {
             key_order.claimable().for_each(|rank| fair_queues.show(Some(key), rank));
@@ -513,7 +514,7 @@ impl Index {
     }
 
     /// Ended tasks by queue, each with its time in milliseconds since the Unix epoch, in the order of ending.
-    pub fn ended(&self) -> impl Iterator<Item = (Option<&QueueName>, &BTreeSet<(u64, TaskId)>)> {
+    pub fn ended(&self) -> impl Iterator<Item = (Option<&QueueName>, &SortedSet<(u64, TaskId)>)> {
         self.ended.iter().map(|(queue, tasks)| (queue.as_ref(), tasks))
     }
 

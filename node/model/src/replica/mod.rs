@@ -319,7 +319,7 @@ impl Partition {
     /// The queue and key of a task that has a key.
     pub fn key_of(&self, id: &TaskId) -> Option<(QueueName, NonZeroU64)> {
         let spec = self.store.task(id)?.spec.as_ref()?;
-        Some((spec.queue.clone(), spec.key?))
+        Some((spec.queue.clone(), spec.key()?))
     }
 
     /// Whether the claim of a task with a key must not be renewed, because its lease had run out and other tasks of the key have had
@@ -500,7 +500,7 @@ impl Partition {
         for (id, entry) in &self.consensus.table.entries {
             let spec = self.store.task(id).and_then(|task| task.spec.as_ref());
             if let Some((spec, granted_ms)) = spec.filter(|spec| spec.queue == *queue).zip(entry.served_ms()) {
-                let at_ms = served.entry(spec.key).or_default();
+                let at_ms = served.entry(spec.key()).or_default();
                 *at_ms = granted_ms.max(*at_ms);
             }
         }

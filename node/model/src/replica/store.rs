@@ -7,6 +7,7 @@ use super::tree::{Root, Tree};
 use crate::claim_table::table::ClaimState;
 use crate::consensus::Hold;
 use crate::limits::{BUCKETS, RECENT_CHANGES_MAX};
+use crate::sorted::SortedMap;
 use crate::task::{Content, Digest, Outline, Task, Tombstone, Wanted, spec_digest};
 use crdts::CvRDT;
 use norn_wire::membership::KeyConcurrency;
@@ -58,8 +59,7 @@ pub struct Moved {
 /// The tasks of one partition.
 #[derive(Debug, Default)]
 pub struct Store {
-    /// Boxed, as the nodes of a map are little more than half full where ids ascend.
-    tasks: BTreeMap<TaskId, Box<Entry>>,
+    tasks: SortedMap<TaskId, Entry>,
     /// Tasks whose retention is over; disjoint from `tasks`.
     tombstones: BTreeMap<TaskId, Tombstone>,
     /// For tombstones: tokens of completions whose children are all handed over.
@@ -107,7 +107,7 @@ struct Indexed {
 impl Indexed {
     fn of(id: &TaskId, task: &Task<Outline>) -> Option<Indexed> {
         let spec = task.spec.as_ref()?;
-        let Outline { queue, priority, hash, key, body, .. } = spec;
+        let Outline { queue, priority, hash, body, .. } = spec;
         let (waits_for, over) = (task.waits_for(id), task.ended().is_some());
         Some(Indexed {
             queue: queue.clone(),
@@ -115,7 +115,7 @@ impl Indexed {
             hash: *hash,
             waits_for,
             over,
-            key: *key,
+            key: spec.key(),
             // As in the class, so that a task that is never claimable takes no other task's turn.
             not_before_ms: spec.not_before_ms().min(Class::NEVER_MS),
             bytes: body.bytes(),
@@ -221,11 +221,12 @@ impl Store {
         delta.facts.iter_mut().for_each(|facts| facts.leave_out_places());
         let rival = self.keep_rival(id, &mut delta);
         let Store { tasks, index, tree, touched, blocked, body_bytes, moved: moves, watched, .. } = self;
-        let mut before_class = None;
-        let entry = tasks
-            .entry(id)
-            .and_modify(|entry| before_class = Some(entry.class()))
-            .or_insert_with(|| Box::new(Entry::new(Task::default(), 0, Class::Orphan)));
+        let mut is_new = false;
+        let entry = tasks.get_or_insert_with(id, || {
+            is_new = true;
+            Entry::new(Task::default(), 0, Class::Orphan)
+        });
+        let before_class = (!is_new).then(|| entry.class());
         let (before_digest, had_ended) = (entry.digest(), entry.task.ended().is_some());
         let had_spec = entry.task.spec.is_some();
         let (awaited_join, was_over) = (entry.task.awaits_join(), is_over_early(&entry.task));
@@ -341,7 +342,7 @@ impl Store {
         // A change of a keyed task may give another one its turn. Where the held tasks of a queue are limited, each counts.
         let counts = |class: Class| matches!(class, Class::Ready | Class::Held);
         if let Some(spec) = &entry.task.spec
-            && (counts(before) || counts(class) || spec.key.is_some())
+            && (counts(before) || counts(class) || spec.key().is_some())
         {
             self.touched.insert(spec.queue.clone());
         }
@@ -462,14 +463,14 @@ impl Store {
     pub fn serve(&mut self, id: &TaskId, at_ms: u64) -> Option<Served> {
         let Store { tasks, index, .. } = self;
         let spec = tasks.get(id)?.task.spec.as_ref()?;
-        index.serve(&spec.queue, spec.key, at_ms)
+        index.serve(&spec.queue, spec.key(), at_ms)
     }
 
     /// Undoes that for a grant that is taken back: another task may now be the first.
     pub fn take_back(&mut self, id: &TaskId, served: Served) {
         let Store { tasks, index, touched, .. } = self;
         if let Some(spec) = tasks.get(id).and_then(|entry| entry.task.spec.as_ref()) {
-            index.take_back(&spec.queue, spec.key, served);
+            index.take_back(&spec.queue, spec.key(), served);
             touched.insert(spec.queue.clone());
         }
     }
@@ -545,7 +546,7 @@ impl Store {
     pub fn check(&self, expected: impl Fn(&TaskId, &Task<Outline>) -> Class) -> Result<(), String> {
         let mut index = Index::default();
         index.limit_as(&self.index);
-        for (id, entry) in &self.tasks {
+        for (id, entry) in self.tasks.iter() {
             entry.check(id)?;
             let class = expected(id, &entry.task);
             let due_meanwhile = matches!(entry.class(), Class::Delayed(_)) && class == Class::Ready;

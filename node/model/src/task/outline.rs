@@ -79,11 +79,25 @@ pub type Part = (TaskId, Slot, u64);
 
 /// The whole spec, in memory or in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Body {
-    here: Option<Arc<Spec>>,
+pub struct Body(Kept);
+
+/// A place needs no room in a task while its spec is in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kept {
+    Here(Box<Here>),
+    Away {
+        place: Halved,
+        /// Bytes, and the bit [`LOST`].
+        size: u32,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Here {
+    spec: Arc<Spec>,
     /// Absent until the host has reported it.
     place: Option<Halved>,
-    /// Bytes, and the bit [`LOST`].
+    /// Bytes.
     size: u32,
 }
 
@@ -91,24 +105,64 @@ pub struct Body {
 const LOST: u32 = 1 << 31;
 
 impl Body {
+    fn new(spec: Arc<Spec>) -> Body {
+        let size = whole_bytes(&spec);
+        Body(Kept::Here(Box::new(Here { spec, place: None, size })))
+    }
+
     /// The spec, if it is in memory.
     pub fn here(&self) -> Option<&Arc<Spec>> {
-        self.here.as_ref()
+        match &self.0 {
+            Kept::Here(here) => Some(&here.spec),
+            Kept::Away { .. } => None,
+        }
     }
 
     /// Bytes of payload and headers, and a little for the rest.
     pub fn bytes(&self) -> u32 {
-        self.size & !LOST
+        match &self.0 {
+            Kept::Here(here) => here.size,
+            Kept::Away { size, .. } => size & !LOST,
+        }
     }
 
     /// Bytes in memory.
     pub fn memory_bytes(&self) -> usize {
-        if self.here.is_some() { self.bytes() as usize } else { 0 }
+        if self.here().is_some() { self.bytes() as usize } else { 0 }
     }
 
     /// Whether it is lost at this node.
     pub fn is_lost(&self) -> bool {
-        self.size & LOST != 0
+        matches!(self.0, Kept::Away { size, .. } if size & LOST != 0)
+    }
+
+    fn set_lost(&mut self, lost: bool) {
+        if let Kept::Away { size, .. } = &mut self.0 {
+            *size = *size & !LOST | if lost { LOST } else { 0 };
+        }
+    }
+
+    /// Where the log has it.
+    fn place(&self) -> Option<Halved> {
+        match &self.0 {
+            Kept::Here(here) => here.place,
+            Kept::Away { place, .. } => Some(*place),
+        }
+    }
+
+    fn set_place(&mut self, new: Halved) {
+        match &mut self.0 {
+            Kept::Here(here) => here.place = Some(new),
+            Kept::Away { place, .. } => *place = new,
+        }
+    }
+
+    fn leave_memory(&mut self) {
+        if let Kept::Here(here) = &self.0
+            && let Some(place) = here.place
+        {
+            self.0 = Kept::Away { place, size: here.size };
+        }
     }
 }
 
@@ -125,8 +179,6 @@ pub struct Outline {
     pub priority: i32,
     /// As in [`Spec`].
     pub attempts_max: u32,
-    /// Hash of its key: tasks of one queue with equal keys run one at a time, unless the queue allows more.
-    pub key: Option<NonZeroU64>,
     /// Absent where all of it is empty.
     rare: Option<Box<Rare>>,
 }
@@ -134,6 +186,8 @@ pub struct Outline {
 /// The fields that few specs have, as in [`Spec`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Rare {
+    /// A hash of it.
+    key: Option<NonZeroU64>,
     not_before_ms: u64,
     after: Box<[TaskId]>,
     grouping: Option<Box<Grouping>>,
@@ -143,6 +197,7 @@ struct Rare {
 impl Rare {
     fn of(spec: &Spec) -> Option<Box<Rare>> {
         let rare = Rare {
+            key: spec.key.as_ref().map(|key| NonZeroU64::new(xxh3_64(key.as_bytes())).unwrap_or(NonZeroU64::MIN)),
             not_before_ms: spec.not_before_ms,
             after: spec.after.as_slice().into(),
             grouping: spec.grouping.clone(),
@@ -155,27 +210,30 @@ impl Rare {
 impl Outline {
     /// The outline of a spec that was just learned.
     pub fn new(spec: Arc<Spec>) -> Outline {
-        let size = whole_bytes(&spec);
         Outline {
             queue: spec.queue.clone(),
             hash: hash_of(&spec),
             priority: spec.priority,
             attempts_max: spec.attempts_max,
-            key: spec.key.as_ref().map(|key| NonZeroU64::new(xxh3_64(key.as_bytes())).unwrap_or(NonZeroU64::MIN)),
             rare: Rare::of(&spec),
-            body: Body { here: Some(spec), place: None, size },
+            body: Body::new(spec),
         }
+    }
+
+    /// Hash of its key: tasks of one queue with equal keys run one at a time, unless the queue allows more.
+    pub fn key(&self) -> Option<NonZeroU64> {
+        self.rare.as_ref()?.key
     }
 
     /// The part to ask the host for; nothing where the body is in memory.
     pub fn wanted(&self, id: TaskId) -> Option<Wanted> {
-        let place = self.body.place.filter(|_| self.body.here.is_none())?;
+        let place = self.body.place().filter(|_| self.body.here().is_none())?;
         Some(Wanted { id, slot: Slot::Spec, place: place.into(), hash: self.hash, bytes: self.body.bytes() })
     }
 
     /// Notes the log's place for the body. Without room in memory the body is evicted.
     pub fn place(&mut self, place: Place, room: bool) {
-        self.body.place = Some(place.into());
+        self.body.set_place(place.into());
         if !room {
             self.leave_memory();
         }
@@ -183,34 +241,29 @@ impl Outline {
 
     /// Notes that the log has it in a younger file, too, and will soon drop the older ones.
     pub fn move_to(&mut self, place: Place) {
-        if self.body.place.is_some_and(|old| old.file < place.file) {
-            self.body.place = Some(place.into());
+        if self.body.place().is_some_and(|old| old.file < place.file) {
+            self.body.set_place(place.into());
         }
     }
 
     /// Evicts the body, if the log can load it again.
     pub fn leave_memory(&mut self) {
-        if self.body.place.is_some() {
-            self.body.here = None;
-        }
+        self.body.leave_memory();
     }
 
     /// Notes that the log cannot load it.
     pub fn lose(&mut self) {
-        self.find();
-        if self.body.here.is_none() {
-            self.body.size |= LOST;
-        }
+        self.body.set_lost(true);
     }
 
     /// Notes that the log could load it after all.
     pub fn find(&mut self) {
-        self.body.size &= !LOST;
+        self.body.set_lost(false);
     }
 
     /// What is known of it without the body: payload, headers and key are empty.
     pub fn stub(&self) -> Spec {
-        let Rare { not_before_ms, after, grouping, revision } = self.rare.as_deref().cloned().unwrap_or_default();
+        let Rare { not_before_ms, after, grouping, revision, .. } = self.rare.as_deref().cloned().unwrap_or_default();
         Spec {
             queue: self.queue.clone(),
             payload: Vec::new(),
@@ -227,7 +280,7 @@ impl Outline {
 
     /// Restores a lost body from another replica, as if it had just been learned.
     pub fn restore(&mut self, body: Body) {
-        assert!(self.body.is_lost() && body.here.is_some(), "a lost body comes back from who has it");
+        assert!(self.body.is_lost() && body.here().is_some(), "a lost body comes back from who has it");
         self.body = body;
     }
 }

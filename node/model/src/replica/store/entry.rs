@@ -16,7 +16,7 @@ pub(super) struct Entry {
 
 /// A field that most tasks leave empty belongs behind the pointer of `Outline`; `node/docs/operating.md` states the memory of a task.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Entry>() <= 112);
+const _: () = assert!(size_of::<Entry>() <= 88);
 
 impl Entry {
     pub fn new(task: Task<Outline>, digest: Digest, class: Class) -> Entry {

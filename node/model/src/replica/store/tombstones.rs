@@ -47,7 +47,7 @@ impl Store {
             self.index.change(id, None, None, Some(class));
             let entry = Entry::new(task.outlined(), digest, class);
             self.body_bytes += entry.body_bytes();
-            assert!(self.tasks.insert(id, Box::new(entry)).is_none(), "a task is known twice");
+            assert!(self.tasks.insert(id, entry).is_none(), "a task is known twice");
             self.note_outbox(id, &[]);
         } else {
             let handed = task.facts.map(|facts| facts.handed).filter(|handed| !handed.is_empty());
