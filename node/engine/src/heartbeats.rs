@@ -11,9 +11,7 @@ impl Node {
     /// Sends heartbeats, and checks for silent nodes.
     pub(crate) fn on_heartbeat_timer(&mut self) {
         self.send_heartbeats();
-        self.look_for_silent_leaders();
-        self.exchange_ages();
-        self.step_down_without_quorum();
+        self.see_to_leaders();
         self.supervise_clock(false);
         if self.judge_disk() {
             self.hand_over_all();
@@ -54,7 +52,8 @@ impl Node {
         }
         if freshness != Freshness::SameStart {
             // It promises nothing before it is answered.
-            self.send_heartbeat(from);
+            let incomplete = self.has_incomplete_facts();
+            self.send_heartbeat(from, incomplete);
         }
         self.tell_roster_to(from, heartbeat.roster_version);
         if heartbeat.incomplete && self.begins_to_count(from, heartbeat.boot) {

@@ -170,7 +170,7 @@ impl Node {
         Record::LeaseAges { partition, ran_us: self.consensus.running.ran_us(self.now), points: ages.points().to_vec() }
     }
 
-    /// At every heartbeat: asks leaders that have not exchanged lease ages with this replica, and asks again after a pause.
+    /// At a look at the leaders: asks those that have not exchanged lease ages with this replica, and asks again after a pause.
     pub(crate) fn exchange_ages(&mut self) {
         if mutant!(self.config, AgesForgotten) {
             return;
@@ -182,6 +182,9 @@ impl Node {
             if let Some(leader) = leader.filter(|_| consensus.has_clocks()) {
                 asked.push((*partition, leader));
             }
+        }
+        if !asked.is_empty() {
+            self.consensus.look.disturb();
         }
         let (now, resend_ms) = (self.now, self.config.resend_ms);
         for (partition, leader) in asked {

@@ -9,7 +9,53 @@ use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Heartbeats from one look at all partitions to the next while nothing changes that a look depends on.
+const CALM_HEARTBEATS: u32 = 4;
+
+/// The last look at the leaders of all partitions, and what it depended on. A look costs a visit to each partition.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    /// Nothing was in doubt: each followed leader was heard, heard a majority and listed its partition, each leader here had a majority,
+    /// and no leader was to be asked for lease ages. So the next look finds the same, unless something changes.
+    is_calm: bool,
+    /// [`crate::membership::Membership::changes`] at the look.
+    changes: u64,
+    /// Nodes that were heard.
+    heard: Vec<NodeId>,
+    /// Heartbeats since the look.
+    skipped: u32,
+    /// The latest heartbeat at which all that was unchanged.
+    unchanged_us: u64,
+}
+
+impl Look {
+    /// Looks again at the next heartbeat.
+    pub(crate) fn disturb(&mut self) {
+        self.is_calm = false;
+    }
+}
+
 impl Node {
+    /// At each heartbeat: draws conclusions from which nodes hear each other. While no node falls silent or returns, none reports
+    /// anything else than before and no leader changes, only some heartbeats look at all partitions, as only time passes. What a change
+    /// of a cohort alone brings about is found a few heartbeats later.
+    pub(crate) fn see_to_leaders(&mut self) {
+        let heard: Vec<NodeId> = self.others().filter(|node| self.is_alive(*node)).collect();
+        let (now_us, changes) = (self.now.mono_us, self.membership.changes());
+        let look = &mut self.consensus.look;
+        let is_unchanged = look.is_calm && look.changes == changes && look.heard == heard;
+        if is_unchanged && look.skipped + 1 < CALM_HEARTBEATS {
+            look.skipped += 1;
+            look.unchanged_us = now_us;
+            return;
+        }
+        let calm_us = look.is_calm.then_some(look.unchanged_us);
+        *look = Look { is_calm: true, changes, heard, skipped: 0, unchanged_us: now_us };
+        self.look_for_silent_leaders();
+        self.exchange_ages();
+        self.step_down_without_quorum(calm_us);
+    }
+
     /// Takes in the list of partitions that a node leads.
     pub(crate) fn on_leads(&mut self, node: NodeId, version: u64, leads: Vec<(PartitionId, Epoch, Viewstamp)>) {
         let leads: BTreeMap<PartitionId, (Epoch, Viewstamp)> =
@@ -47,31 +93,43 @@ impl Node {
     }
 
     /// Gives up leaders that are silent, or do not hear their quorum.
-    pub(crate) fn look_for_silent_leaders(&mut self) {
-        let lost: Vec<PartitionId> = self
-            .partitions
-            .iter()
-            .filter(|(id, replica)| replica.consensus.leading().is_none() && self.has_lost_leader(**id))
-            .map(|(id, _)| *id)
-            .collect();
+    fn look_for_silent_leaders(&mut self) {
+        let (mut lost, mut in_doubt) = (Vec::new(), false);
+        for (partition, replica) in &self.partitions {
+            if replica.consensus.leading().is_none() && self.doubts_leader(*partition) {
+                in_doubt = true;
+                if self.has_lost_leader(*partition) {
+                    lost.push(*partition);
+                }
+            }
+        }
+        if in_doubt {
+            self.consensus.look.disturb();
+        }
         for partition in lost {
             self.lose_leader(partition);
         }
     }
 
-    /// Whether the leader of a partition is lost. A silent leader is lost at once; one that hears no quorum gets the time that
-    /// its own report of this needs.
-    pub(crate) fn has_lost_leader(&self, partition: PartitionId) -> bool {
-        let consensus = &self.partitions[&partition].consensus;
-        let patience_us = self.config.election_timeout_ms * 1_000;
-        consensus.leader.is_some_and(|leader| {
+    /// Whether there is a sign that the leader of a partition is lost.
+    fn doubts_leader(&self, partition: PartitionId) -> bool {
+        self.partitions[&partition].consensus.leader.is_some_and(|leader| {
             let without_quorum = !self.hears_quorum(leader.node, partition);
             // A late message of a leader that has stepped down since would make it look like a leader for ever; its list shows
             // that it is not.
             let unlisted = self.peer(leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
             let doubtful = without_quorum || (unlisted && !mutant!(self.config, LeaderBelieved));
-            !self.is_alive(leader.node) || (doubtful && self.now.mono_us > consensus.heard_us + patience_us)
+            doubtful || !self.is_alive(leader.node)
         })
+    }
+
+    /// Whether the leader of a partition, which is in doubt, is lost. A silent leader is lost at once; one that hears no quorum gets the
+    /// time that its own report of this needs.
+    fn has_lost_leader(&self, partition: PartitionId) -> bool {
+        let consensus = &self.partitions[&partition].consensus;
+        let patience_us = self.config.election_timeout_ms * 1_000;
+        let is_silent = consensus.leader.is_some_and(|leader| !self.is_alive(leader.node));
+        is_silent || self.now.mono_us > consensus.heard_us + patience_us
     }
 
     /// Drops a lost leader; a campaign follows.
@@ -82,8 +140,8 @@ impl Node {
         self.await_turn(partition);
     }
 
-    /// Ends leaderships whose leader has heard from no quorum for an election timeout.
-    pub(crate) fn step_down_without_quorum(&mut self) {
+    /// Ends leaderships whose leader has heard from no quorum for an election timeout. Until `calm_us` all had one.
+    fn step_down_without_quorum(&mut self, calm_us: Option<u64>) {
         let timeout_us = self.config.election_timeout_ms * 1_000;
         let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
         for id in led {
@@ -91,10 +149,15 @@ impl Node {
             let now_us = self.now.mono_us;
             let leading =
                 self.partitions.get_mut(&id).and_then(|replica| replica.consensus.leading_mut()).expect("it leads");
+            leading.quorum_us = leading.quorum_us.max(calm_us.unwrap_or(0));
             assert!(leading.quorum_us <= now_us, "a majority was heard in the future");
             if quorum {
                 leading.quorum_us = now_us;
-            } else if now_us >= leading.quorum_us + timeout_us && !self.gives_up_change(id) {
+                continue;
+            }
+            let is_over = now_us >= leading.quorum_us + timeout_us;
+            self.consensus.look.disturb();
+            if is_over && !self.gives_up_change(id) {
                 self.step_down(id, "no quorum was heard");
             }
         }
@@ -126,5 +189,13 @@ impl Node {
 
     pub(crate) fn leads(&self, partition: PartitionId) -> bool {
         self.partitions[&partition].consensus.leading().is_some()
+    }
+}
+
+#[cfg(test)]
+impl Node {
+    /// Whether the next heartbeat may leave the look at all partitions out.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.consensus.look.is_calm
     }
 }

@@ -13,6 +13,7 @@ pub mod rescue;
 pub mod slot;
 
 use crate::consensus::ages::Running;
+use crate::consensus::leaders::Look;
 use norn_wire::PartitionId;
 use norn_wire::error::{Error, ErrorCode, Retry};
 use std::collections::BTreeSet;
@@ -24,6 +25,8 @@ pub struct Consensus {
     pending_replication: BTreeSet<PartitionId>,
     /// Uptime over all starts.
     running: Running,
+    /// The last look at the leaders of all partitions.
+    look: Look,
     /// Losses of the replay that may concern any replica, also one that is not known yet.
     lost_somewhere: Vec<u64>,
     /// First round since peers discarded this node's acks from before its data loss.

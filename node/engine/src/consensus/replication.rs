@@ -221,7 +221,10 @@ impl Node {
         }
         let consensus = &mut self.partitions.get_mut(&partition).expect("just seen").consensus;
         consensus.role = norn_model::consensus::Role::Follower;
-        consensus.leader = Some(norn_model::consensus::Leader { epoch, node: leader });
+        let followed = consensus.leader.replace(norn_model::consensus::Leader { epoch, node: leader });
+        if followed != consensus.leader {
+            self.consensus.look.disturb();
+        }
         consensus.heard_us = now_us;
         if epoch > consensus.promised {
             consensus.promised = epoch;

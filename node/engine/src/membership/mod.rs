@@ -44,6 +44,8 @@ pub struct Membership {
     log: OwnLogPosition,
     /// Version of the set of partitions that this node leads.
     leads_version: u64,
+    /// Changes of what nodes report to each other about whom they hear and what they lead, and of the nodes that count.
+    changes: u64,
     /// When this start last sent heartbeats.
     last_heartbeats_us: Option<u64>,
 }
@@ -59,6 +61,7 @@ impl Default for Membership {
             memory: OwnMemory::default(),
             log: OwnLogPosition::default(),
             leads_version: 1,
+            changes: 0,
             last_heartbeats_us: None,
         }
     }
@@ -67,6 +70,11 @@ impl Default for Membership {
 impl Membership {
     pub(crate) fn clocks(&self) -> &Clocks {
         &self.clocks
+    }
+
+    /// Number of changes so far of what nodes report about whom they hear and what they lead, and of who counts.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn disk(&self) -> &OwnDisk {
@@ -337,19 +345,22 @@ impl Node {
         }
     }
 
-    pub(crate) fn send_heartbeat(&mut self, node: NodeId) {
-        let heartbeat = self.heartbeat_for(node);
+    /// `incomplete`: whether any replica here may lack facts that it acknowledged.
+    pub(crate) fn send_heartbeat(&mut self, node: NodeId, incomplete: bool) {
+        let heartbeat = self.heartbeat_for(node, incomplete);
         self.outbox.send(node, Peering::Heartbeat(Box::new(heartbeat)));
     }
 
-    pub(crate) fn heartbeat_for(&mut self, node: NodeId) -> Heartbeat {
+    pub(crate) fn heartbeat_for(&mut self, node: NodeId, incomplete: bool) -> Heartbeat {
         let hears: Vec<NodeId> = self.membership.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
-        let version = |id: &PartitionId| self.partitions[id].cohort().version;
-        let leads: Vec<(PartitionId, Epoch, Viewstamp)> =
-            self.led().map(|(id, epoch)| (id, epoch, version(&id))).collect();
+        let lacks_leads = self.membership.peers[&node].leads_known != self.membership.leads_version;
+        let leads: Option<Vec<(PartitionId, Epoch, Viewstamp)>> = lacks_leads.then(|| {
+            let version = |id: &PartitionId| self.partitions[id].cohort().version;
+            self.led().map(|(id, epoch)| (id, epoch, version(&id))).collect()
+        });
         let (now, boot, leads_version, standing) =
             (self.now, self.boot, self.membership.leads_version, self.membership.clocks.standing());
-        let (incomplete, disk) = (self.has_incomplete_facts(), self.membership.disk.status());
+        let disk = self.membership.disk.status();
         let (offers, roster_version) = (self.config.protocol_version_max, self.roster.version);
         let OwnLogPosition { start, durable, .. } = self.membership.log;
         let peer = self.membership.peers.get_mut(&node).expect("asked for members only");
@@ -375,7 +386,7 @@ impl Node {
             wall_ms: now.wall_ms,
             hears,
             leads_version,
-            leads: (peer.leads_known != leads_version).then_some(leads),
+            leads,
             leads_known: (peer.boot, peer.leads_version),
             commits,
             standing,
@@ -399,6 +410,7 @@ impl Node {
     /// Notes that the set of led partitions changed, for all peers at the next heartbeat.
     pub(crate) fn leads_changed(&mut self) {
         self.membership.leads_version += 1;
+        self.membership.changes += 1;
     }
 
     /// Advertises a commit index to the followers at the next heartbeat, unless an operation does so before.
@@ -427,6 +439,7 @@ impl Node {
             ..Peer::default()
         };
         let before = std::mem::replace(peer, anew);
+        self.membership.changes += 1;
         if believed {
             *peer = Peer { boot: heartbeat.boot, start: heartbeat.start, latest: None, leads_version: 0, ..before };
         }
@@ -442,7 +455,9 @@ impl Node {
         }
         peer.heard_us = Some(now.mono_us);
         peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
-        peer.hears = heartbeat.hears.iter().copied().collect();
+        let hears: BTreeSet<NodeId> = heartbeat.hears.iter().copied().collect();
+        self.membership.changes += u64::from(hears != peer.hears);
+        peer.hears = hears;
         peer.standing = heartbeat.standing;
         peer.disk = heartbeat.disk;
         peer.incomplete = heartbeat.incomplete;
@@ -485,6 +500,7 @@ impl Node {
         let peer = self.membership.peers.get_mut(&node).expect("the sender is a member");
         (peer.strange, peer.strange_asked_us) = (leads, None);
         peer.leads_version = version;
+        self.membership.changes += 1;
         let before = std::mem::replace(&mut peer.leads, epochs);
         if peer.leads.iter().any(|(partition, epoch)| before.get(partition) != Some(epoch)) {
             self.signals.report(Signal::LeaderElsewhere);
@@ -498,8 +514,9 @@ impl Node {
         self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
         self.look_for_pause();
         let peers: Vec<NodeId> = self.membership.peers.keys().copied().collect();
+        let incomplete = self.has_incomplete_facts();
         for node in peers {
-            self.send_heartbeat(node);
+            self.send_heartbeat(node, incomplete);
         }
     }
 

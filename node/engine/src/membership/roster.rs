@@ -123,6 +123,7 @@ impl Node {
     /// Stores a roster; the members in it are peers from then on.
     pub(crate) fn take_roster(&mut self, roster: Arc<Roster>) {
         let nodes: BTreeSet<NodeId> = roster.members.values().map(|member| member.node).collect();
+        self.membership.changes += 1;
         self.membership.peers.retain(|node, _| nodes.contains(node));
         for node in nodes.into_iter().filter(|node| *node != self.me) {
             self.membership.peers.entry(node).or_default();

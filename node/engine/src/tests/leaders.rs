@@ -25,7 +25,7 @@ fn a_leader_that_has_stepped_down_is_given_up_despite_a_late_message() {
     cluster.down.extend([0, 1, 2]);
     let mut leads = Some(Vec::new());
     let mut beat = |cluster: &mut Cluster| {
-        let heartbeat = cluster.nodes[leader].heartbeat_for(to);
+        let heartbeat = cluster.nodes[leader].heartbeat_for(to, false);
         let leads_version = heartbeat.leads_version + 1;
         let heartbeat = Heartbeat { leads: leads.take(), leads_version, ..heartbeat };
         tell(cluster, follower, from, PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat))));
@@ -69,5 +69,43 @@ fn a_supposed_leader_that_asks_for_votes_is_not_refused_for_its_own_sake() {
             matches!(answer, PeerMessage::Election(Election::PreVoteAnswer { granted: true, .. }))
         };
         assert_eq!(answers.iter().any(is_granted), expected);
+    }
+}
+
+/// Goal: a leader steps down when it has heard no majority for an election timeout, and not earlier, although not each heartbeat looks at
+/// all partitions while nothing changes. Method: two of three nodes stop after a long calm.
+#[test]
+fn a_leader_that_loses_its_majority_after_a_long_calm_steps_down_in_time() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(5_000);
+    let (partition, leader, _) = led_partition(&cluster);
+    assert!(
+        cluster.nodes.iter().all(|node| node.is_calm()),
+        "each heartbeat of an idle cluster looks at all partitions"
+    );
+    let Config { heartbeat_ms, election_timeout_ms, .. } = *cluster.nodes[leader].config;
+    cluster.down.extend((0..3).filter(|index| *index != leader));
+    // The others count as heard for one timeout, and the leader waits for another one.
+    let leads = |cluster: &Cluster| cluster.nodes[leader].leads(partition);
+    cluster.advance(2 * election_timeout_ms - 3 * heartbeat_ms);
+    assert!(leads(&cluster), "it stepped down early");
+    cluster.advance(6 * heartbeat_ms);
+    assert!(!leads(&cluster), "it stays leader");
+}
+
+/// Goal: a silent leader is given up at the first heartbeat after the election timeout, after a long calm too.
+#[test]
+fn a_leader_that_falls_silent_after_a_long_calm_is_given_up_at_once() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(5_000);
+    let (partition, leader, _) = led_partition(&cluster);
+    let followers = [1, 2].map(|away| (leader + away) % 3);
+    let Config { heartbeat_ms, election_timeout_ms, .. } = *cluster.nodes[leader].config;
+    cluster.down.insert(leader);
+    let from = cluster.nodes[leader].founding.node;
+    cluster.advance(election_timeout_ms + 2 * heartbeat_ms);
+    for follower in followers {
+        let follows = cluster.nodes[follower].partitions[&partition].consensus.leader;
+        assert!(follows.is_none_or(|leader| leader.node != from), "a silent node is followed");
     }
 }

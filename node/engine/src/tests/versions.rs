@@ -50,7 +50,7 @@ fn a_member_that_was_not_heard_yet_has_no_version() {
 #[test]
 fn what_a_peer_would_speak_is_shown_as_well() {
     let mut cluster = Cluster::new(2);
-    let heartbeat = cluster.nodes[1].heartbeat_for(NodeId(1));
+    let heartbeat = cluster.nodes[1].heartbeat_for(NodeId(1), false);
     assert_eq!(heartbeat.offers, SPOKEN);
     let message = PeerMessage::Peering(Peering::Heartbeat(Box::new(Heartbeat { offers: SPOKEN + 4, ..heartbeat })));
     cluster.queue.push_back((0, Event::Peer { from: NodeId(2), message }));
