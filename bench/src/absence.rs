@@ -6,6 +6,7 @@ use crate::cluster::Cluster;
 use crate::lifecycles::outcome_row;
 use crate::load::{self, Outcome, Plan};
 use crate::report::{Report, Row};
+use crate::worker::Way;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
@@ -57,8 +58,8 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     ensure!(options.cluster.nodes > AWAY, "one node goes away, and a majority has to stay: three nodes at least");
     let mut cluster_options = options.cluster.clone();
     cluster_options.settings.insert(0, SMALL_SEGMENTS.to_owned());
-    let mut cluster = Cluster::start(&cluster_options).await?;
-    load::fill(&cluster, &QueueName::new("stock")?, options.stock, options.payload).await?;
+    let cluster = Cluster::start(&cluster_options).await?;
+    load::fill(&cluster.over(Way::Quic), &QueueName::new("stock")?, options.stock, options.payload).await?;
     let row = |when: &str, equal_after: Duration, segments: u64| {
         Row::default()
             .text("when", when)
@@ -82,19 +83,13 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
 
 async fn foreground(cluster: &Cluster, options: &Options) -> Result<Outcome> {
     let duration = Duration::from_secs_f64(options.seconds);
-    let plan = Plan {
-        clients: options.clients,
-        way: crate::worker::Way::Quic,
-        batch: 1,
-        payload_bytes: options.payload,
-        duration,
-    };
-    load::run(cluster, &QueueName::new("foreground")?, &plan).await
+    let plan = Plan { clients: options.clients, batch: 1, payload_bytes: options.payload, duration };
+    load::run(&cluster.over(Way::Quic), &QueueName::new("foreground")?, &plan).await
 }
 
 /// Makes the cluster enqueue and complete tasks that the absent node misses.
 async fn miss(cluster: &Cluster, options: &Options, queue: &QueueName) -> Result<()> {
-    load::fill(cluster, queue, options.tasks, options.payload).await?;
+    load::fill(&cluster.over(Way::Quic), queue, options.tasks, options.payload).await?;
     let client = Client::connect(cluster.config(0)).await?;
     let mut left = options.tasks / 2;
     while left > 0 {

@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::lifecycles::outcome_row;
 use crate::load::{self, Plan};
 use crate::report::{Report, Row};
+use crate::worker::Way;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use norn_client::session::Draft;
@@ -82,7 +83,6 @@ impl Kind {
 pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     let plan = Plan {
         clients: options.clients,
-        way: crate::worker::Way::Quic,
         batch: 1,
         payload_bytes: options.payload,
         duration: Duration::from_secs_f64(options.seconds),
@@ -100,11 +100,11 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
         let (before_bytes, before, started) = (cluster.resident_bytes()?, cluster.usage().await?, Instant::now());
         kind.fill(&cluster, &queue, *tasks, options.payload).await?;
         if kind != Kind::Ready {
-            load::fill(&cluster, &queue, STOCK, options.payload).await?;
+            load::fill(&cluster.over(Way::Quic), &queue, STOCK, options.payload).await?;
         }
         let (fill_seconds, filled) = (started.elapsed().as_secs_f64(), cluster.usage().await?.since(before));
         let filled_bytes = cluster.resident_bytes()?;
-        let outcome = load::run(&cluster, &queue, &plan).await?;
+        let outcome = load::run(&cluster.over(Way::Quic), &queue, &plan).await?;
         let task_count = (*tasks).max(1) as f64;
         let worked_bytes = cluster.resident_bytes()?;
         let limit = bytes.map_or("default".into(), |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)));

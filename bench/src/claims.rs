@@ -8,6 +8,7 @@ use crate::backlog::Kind;
 use crate::cluster::Cluster;
 use crate::load::{self, Latencies, Outcome, Plan};
 use crate::report::{Report, Row};
+use crate::worker::Way;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use norn_wire::QueueName;
@@ -85,7 +86,6 @@ impl Turns {
 pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     let plan = Plan {
         clients: options.clients,
-        way: crate::worker::Way::Quic,
         batch: 1,
         payload_bytes: options.payload,
         duration: Duration::from_secs_f64(options.seconds),
@@ -93,11 +93,11 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     ensure!(options.turns > 0 && options.tasks.is_sorted(), "turns are to be taken, and tasks come from few to many");
     let queue = QueueName::new("claims")?;
     let without = Cluster::start(&options.cluster).await?;
-    load::fill(&without, &queue, STOCK, options.payload).await?;
+    load::fill(&without.over(Way::Quic), &queue, STOCK, options.payload).await?;
     let mut cells = Vec::new();
     for kind in &options.kinds {
         let with = Cluster::start(&options.cluster).await?;
-        load::fill(&with, &queue, STOCK, options.payload).await?;
+        load::fill(&with.over(Way::Quic), &queue, STOCK, options.payload).await?;
         let mut there = 0;
         for tasks in &options.tasks {
             kind.fill(&with, &queue, tasks - there, options.payload).await?;
@@ -105,8 +105,10 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
             let mut turns = Turns(Vec::new());
             for turn in 0..options.turns {
                 // Each cluster goes first in every other turn.
-                let first = load::run(if turn % 2 == 0 { &with } else { &without }, &queue, &plan).await?;
-                let second = load::run(if turn % 2 == 0 { &without } else { &with }, &queue, &plan).await?;
+                let first =
+                    load::run(&if turn % 2 == 0 { &with } else { &without }.over(Way::Quic), &queue, &plan).await?;
+                let second =
+                    load::run(&if turn % 2 == 0 { &without } else { &with }.over(Way::Quic), &queue, &plan).await?;
                 let (with, without) = if turn % 2 == 0 { (first, second) } else { (second, first) };
                 turns.0.push((costs(&with)?, costs(&without)?));
             }

@@ -1,5 +1,7 @@
 //! A cluster of `norn start` processes on this machine, with its own directory for certificates and data.
 
+use crate::system::Usage;
+use crate::worker::{Reached, Way};
 use crate::{ClusterOptions, process};
 use anyhow::{Context, Result, bail, ensure};
 use norn_client::client::{Client, ClientConfig};
@@ -7,6 +9,7 @@ use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a node may take to become ready.
@@ -23,40 +26,9 @@ pub struct Cluster {
     addresses: Vec<String>,
     /// Addresses for HTTP.
     http: Vec<String>,
-    nodes: Vec<Child>,
+    nodes: Mutex<Vec<Child>>,
     /// One client for each node, which uses only that node.
     watchers: Vec<Client>,
-}
-
-/// Resources that all nodes together have used so far.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Usage {
-    /// User and system time, in seconds.
-    pub cpu_seconds: f64,
-    /// Syncs of the logs.
-    pub log_syncs: u64,
-    /// Messages between nodes.
-    pub peer_messages: u64,
-    /// Envelopes in which they travelled.
-    pub peer_envelopes: u64,
-    /// Events handed to the cores.
-    pub events: u64,
-    /// Turns in which they were handled.
-    pub turns: u64,
-}
-
-impl Usage {
-    /// The difference to an earlier measurement.
-    pub fn since(self, before: Usage) -> Usage {
-        Usage {
-            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
-            log_syncs: self.log_syncs - before.log_syncs,
-            peer_messages: self.peer_messages - before.peer_messages,
-            peer_envelopes: self.peer_envelopes - before.peer_envelopes,
-            events: self.events - before.events,
-            turns: self.turns - before.turns,
-        }
-    }
 }
 
 impl Cluster {
@@ -67,14 +39,14 @@ impl Cluster {
         let place = options.directory.clone().unwrap_or_else(std::env::temp_dir);
         let directory = unused_directory(&place)?;
         let settings = options.settings.clone();
-        let (addresses, http, nodes, watchers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (addresses, http, nodes, watchers) = (Vec::new(), Vec::new(), Mutex::default(), Vec::new());
         let mut cluster = Cluster { directory, norn, settings, addresses, http, nodes, watchers };
         cluster.make_certificates(options.nodes)?;
         cluster.addresses = free_addresses(options.nodes)?;
         cluster.http = free_http_addresses(options.nodes)?;
         for place in 0..options.nodes {
             let node = cluster.spawn_node(place)?;
-            cluster.nodes.push(node);
+            cluster.nodes().push(node);
         }
         for place in 0..options.nodes {
             cluster.await_node(place)?;
@@ -121,15 +93,17 @@ impl Cluster {
     }
 
     /// Kills a node at once, like a power failure of its machine.
-    pub fn kill(&mut self, place: usize) -> Result<()> {
-        self.nodes[place].kill()?;
-        self.nodes[place].wait()?;
+    pub fn kill(&self, place: usize) -> Result<()> {
+        let mut nodes = self.nodes();
+        nodes[place].kill()?;
+        nodes[place].wait()?;
         Ok(())
     }
 
     /// Starts a killed node; returns once it is ready.
-    pub fn start_again(&mut self, place: usize) -> Result<()> {
-        self.nodes[place] = self.spawn_node(place)?;
+    pub fn start_again(&self, place: usize) -> Result<()> {
+        let node = self.spawn_node(place)?;
+        self.nodes()[place] = node;
         self.await_node(place)
     }
 
@@ -143,14 +117,14 @@ impl Cluster {
         &self.watchers
     }
 
-    fn await_node(&mut self, place: usize) -> Result<()> {
+    fn await_node(&self, place: usize) -> Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         loop {
             let said = fs::read_to_string(self.output(place))?;
             if said.lines().any(|line| line == "ready") {
                 return Ok(());
             }
-            let ended = self.nodes[place].try_wait()?;
+            let ended = self.nodes()[place].try_wait()?;
             if ended.is_some() || Instant::now() > deadline {
                 bail!("node {} does not get ready: {said}", node_name(place));
             }
@@ -179,14 +153,19 @@ impl Cluster {
         address.map(String::as_str).context("a cluster has a node")
     }
 
+    /// The cluster for clients that use this way.
+    pub fn over(&self, way: Way) -> Reached<'_> {
+        Reached { cluster: self, way }
+    }
+
     /// Resources that the nodes have used so far.
     pub async fn usage(&self) -> Result<Usage> {
         let mut usage = Usage::default();
-        for (node, watcher) in self.nodes.iter().zip(&self.watchers) {
+        for (pid, watcher) in self.pids().into_iter().zip(&self.watchers) {
             let status = watcher.status().await?;
             let counter =
                 |name: &str| status.counters.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
-            usage.cpu_seconds += process::cpu_seconds(node.id())?;
+            usage.cpu_seconds += process::cpu_seconds(pid)?;
             usage.log_syncs += counter("log_syncs");
             usage.peer_messages += counter("peer_messages_sent");
             usage.peer_envelopes += counter("peer_envelopes_sent");
@@ -198,13 +177,29 @@ impl Cluster {
 
     /// Resident memory of all nodes, in bytes.
     pub fn resident_bytes(&self) -> Result<u64> {
-        self.nodes.iter().map(|node| process::resident_bytes(node.id())).sum()
+        self.pids().into_iter().map(process::resident_bytes).sum()
+    }
+
+    /// Processes of the nodes.
+    pub fn pids(&self) -> Vec<u32> {
+        self.nodes().iter().map(Child::id).collect()
+    }
+
+    /// What the program says about its version.
+    #[cfg(feature = "peers")]
+    pub fn version(&self) -> Result<String> {
+        let output = Command::new(&self.norn).arg("--version").output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for node in &mut self.nodes {
+        for node in self.nodes().iter_mut() {
             // The node's data is deleted, so it need not hand anything over. It may have ended by itself.
             let _ = node.kill();
             let _ = node.wait();

@@ -1,7 +1,7 @@
 //! How long clients wait when a leader dies: the node that leads most partitions is killed repeatedly, under a light load from clients
 //! of all nodes.
 
-mod pauses;
+pub mod pauses;
 mod probes;
 
 use crate::ClusterOptions;

@@ -44,16 +44,15 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     for clients in &options.clients {
         let queue = QueueName::new(&format!("lifecycles-{clients}"))?;
         let stock = STOCK_MIN.max(4 * clients * options.batch);
-        load::fill(&cluster, &queue, stock, options.payload).await?;
+        load::fill(&cluster.over(Way::Quic), &queue, stock, options.payload).await?;
         for way in (0..options.turns).flat_map(|_| &options.over) {
             let plan = Plan {
                 clients: *clients,
-                way: *way,
                 batch: options.batch,
                 payload_bytes: options.payload,
                 duration: Duration::from_secs_f64(options.seconds),
             };
-            let outcome = load::run(&cluster, &queue, &plan).await?;
+            let outcome = load::run(&cluster.over(*way), &queue, &plan).await?;
             let row = Row::default().count("clients", *clients as u64).count("batch", options.batch as u64);
             let row = row.text("over", if *way == Way::Quic { "quic" } else { "http" });
             report.row(outcome_row(row, &outcome))?;

@@ -1,9 +1,9 @@
 //! Closed-loop clients, each with its own connection.
 
-use crate::cluster::{Cluster, Usage};
+use crate::cluster::Cluster;
 use crate::process;
-use crate::worker::{Way, Worker};
-use anyhow::{Context, Result};
+use crate::system::{Client as Loops, System, Usage};
+use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
@@ -19,16 +19,17 @@ const LATENCY_US_MAX: u64 = 60_000_000;
 const FILLERS: usize = 4;
 /// A lease longer than any run.
 const LEASE: Duration = Duration::from_secs(3_600);
-/// Tasks in one call while filling a queue.
+/// Tasks and bytes in one call while filling a queue.
 const FILL_BATCH: usize = 1_000;
+const FILL_BYTES: usize = 1 << 20;
+/// Digits of the number at the beginning of a payload.
+const NUMBER_BYTES: usize = 20;
 
 /// Workload of each client.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Number of clients.
     pub clients: usize,
-    /// Their way to the nodes.
-    pub way: Way,
     /// Tasks in one call.
     pub batch: usize,
     /// Bytes of each task.
@@ -74,9 +75,13 @@ pub struct Outcome {
     pub load_average: f64,
 }
 
+/// No latencies yet.
+pub fn latencies() -> Result<Latencies> {
+    Ok(Histogram::new_with_bounds(1, LATENCY_US_MAX, 3)?)
+}
+
 impl Seen {
     fn new() -> Result<Seen> {
-        let latencies = || Histogram::new_with_bounds(1, LATENCY_US_MAX, 3);
         Ok(Seen {
             enqueue: latencies()?,
             claim: latencies()?,
@@ -105,9 +110,66 @@ impl Seen {
     }
 }
 
+/// Payloads that differ from each other in a number at their beginning, and that no compression makes shorter.
+#[derive(Debug, Clone)]
+pub struct Payloads {
+    filler: Vec<u8>,
+}
+
+impl Payloads {
+    /// Payloads of this length.
+    pub fn new(bytes: usize) -> Payloads {
+        let letter =
+            || b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"[rand::random::<u8>() as usize % 64];
+        Payloads { filler: (0..bytes).map(|_| letter()).collect() }
+    }
+
+    /// The payload with this number, as far as it has room for that.
+    pub fn numbered(&self, number: u64) -> Vec<u8> {
+        let mut payload = self.filler.clone();
+        for (place, digit) in payload.iter_mut().zip(format!("{number:0NUMBER_BYTES$}").bytes()) {
+            *place = digit;
+        }
+        payload
+    }
+
+    /// Payloads for one call.
+    fn many(&self, count: usize) -> Vec<Vec<u8>> {
+        (0..count).map(|_| self.numbered(rand::random())).collect()
+    }
+}
+
+/// The number of a payload.
+#[cfg(feature = "peers")]
+pub fn number_in(payload: &[u8]) -> Option<u64> {
+    std::str::from_utf8(payload.get(..NUMBER_BYTES)?).ok()?.parse().ok()
+}
+
 /// Enqueues tasks into a queue, many per call.
-pub async fn fill(cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
-    fill_with(cluster, tasks, || Draft::new(queue.clone(), vec![b'x'; payload_bytes])).await
+pub async fn fill(system: &dyn System, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
+    let payloads = Payloads::new(payload_bytes);
+    let batch = (FILL_BYTES / payload_bytes.max(1)).clamp(1, FILL_BATCH);
+    let one = async |number: usize| {
+        let mut client = system.connect(number, queue).await?;
+        let mut left = share(tasks, number);
+        while left > 0 {
+            let count = left.min(batch);
+            if let Some(failure) = client.enqueue(&payloads.many(count)).await.pop() {
+                bail!("filling the queue: {failure}");
+            }
+            left -= count;
+        }
+        client.close().await;
+        anyhow::Ok(())
+    };
+    let [first, second, third, fourth] = [0, 1, 2, 3].map(one);
+    tokio::try_join!(first, second, third, fourth)?;
+    Ok(())
+}
+
+/// Part of the filler with this number.
+fn share(total: usize, number: usize) -> usize {
+    total / FILLERS + usize::from(number < total % FILLERS)
 }
 
 /// Enqueues this number of tasks.
@@ -147,7 +209,7 @@ async fn by_many(
 ) -> Result<()> {
     let one = async |number: usize| {
         let client = Client::connect(cluster.config(number)).await?;
-        let mut left = total / FILLERS + usize::from(number < total % FILLERS);
+        let mut left = share(total, number);
         while left > 0 {
             left -= call(&client, left.min(FILL_BATCH)).await?;
         }
@@ -160,19 +222,23 @@ async fn by_many(
 }
 
 /// Runs the clients and measures.
-pub async fn run(cluster: &Cluster, queue: &QueueName, plan: &Plan) -> Result<Outcome> {
+pub async fn run(system: &dyn System, queue: &QueueName, plan: &Plan) -> Result<Outcome> {
+    let mut connected = Vec::new();
+    for number in 0..plan.clients {
+        connected.push(system.connect(number, queue).await?);
+    }
     let begin = Instant::now() + WARM_UP;
     let end = begin + plan.duration;
+    let payloads = Payloads::new(plan.payload_bytes);
     let mut clients = JoinSet::new();
-    for number in 0..plan.clients {
-        let client = Worker::connect(cluster, number, plan.way).await?;
-        let looper = Looper { client, queue: queue.clone(), plan: plan.clone(), begin, end, seen: Seen::new()? };
-        clients.spawn(looper.run());
+    for client in connected {
+        let (payloads, batch) = (payloads.clone(), plan.batch);
+        clients.spawn(Looper { client, payloads, batch, begin, end, seen: Seen::new()? }.run());
     }
     tokio::time::sleep_until(begin.into()).await;
-    let (measured_from, before, client_before) = (Instant::now(), cluster.usage().await?, own_cpu_seconds()?);
+    let (measured_from, before, client_before) = (Instant::now(), system.usage().await?, own_cpu_seconds()?);
     tokio::time::sleep_until(end.into()).await;
-    let (after, client_after, measured_to) = (cluster.usage().await?, own_cpu_seconds()?, Instant::now());
+    let (after, client_after, measured_to) = (system.usage().await?, own_cpu_seconds()?, Instant::now());
     let mut seen = Seen::new()?;
     while let Some(ended) = clients.join_next().await {
         seen.add(ended?)?;
@@ -191,9 +257,9 @@ fn own_cpu_seconds() -> Result<f64> {
 }
 
 struct Looper {
-    client: Worker,
-    queue: QueueName,
-    plan: Plan,
+    client: Box<dyn Loops>,
+    payloads: Payloads,
+    batch: usize,
     begin: Instant,
     end: Instant,
     seen: Seen,
@@ -213,12 +279,12 @@ impl Looper {
     }
 
     async fn lifecycle(&mut self) {
-        let payload = vec![b'x'; self.plan.payload_bytes];
+        let payloads = self.payloads.many(self.batch);
         let asked = Instant::now();
-        let failures = self.client.enqueue(&self.queue, &payload, self.plan.batch).await;
+        let failures = self.client.enqueue(&payloads).await;
         let enqueued = Instant::now();
         failures.into_iter().for_each(|error| self.seen.failed(error));
-        let claims = self.client.claim(&self.queue, self.plan.batch).await;
+        let claims = self.client.claim(self.batch).await;
         let claimed = Instant::now();
         if self.counts(claimed) {
             record(&mut self.seen.enqueue, enqueued - asked);
@@ -232,7 +298,7 @@ impl Looper {
             self.seen.empty_claims += 1;
             return;
         }
-        let (done, failures) = self.client.complete(&tasks).await;
+        let (done, failures) = self.client.complete().await;
         let completed = Instant::now();
         if self.counts(completed) {
             record(&mut self.seen.complete, completed - claimed);
@@ -242,6 +308,7 @@ impl Looper {
     }
 }
 
-fn record(latencies: &mut Latencies, latency: Duration) {
+/// Adds a latency.
+pub fn record(latencies: &mut Latencies, latency: Duration) {
     latencies.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
 }

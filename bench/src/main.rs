@@ -35,6 +35,7 @@ mod process;
 mod repair;
 mod report;
 mod restart;
+mod system;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};

@@ -1,6 +1,7 @@
 //! A client of the closed loop: over QUIC by the library, or over HTTP with one connection that is kept alive.
 
 use crate::cluster::Cluster;
+use crate::system::{Answer, Client as Loops, System, Usage};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -9,10 +10,11 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use norn_client::client::{ClaimOptions, Client, CompleteOptions};
+use norn_client::client::{ClaimOptions, Client, ClientConfig, CompleteOptions};
 use norn_client::session::Draft;
 use norn_wire::{Acks, QueueName, TaskId, Token};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -25,88 +27,133 @@ pub enum Way {
     Http,
 }
 
-/// A client.
-pub enum Worker {
-    Quic(Client),
-    Http(HttpWorker),
+/// A cluster, reached in one of the ways.
+#[derive(Debug, Clone, Copy)]
+pub struct Reached<'a> {
+    /// The nodes.
+    pub cluster: &'a Cluster,
+    /// Way to them.
+    pub way: Way,
 }
 
-/// A connection for HTTP.
-pub struct HttpWorker {
+impl System for Reached<'_> {
+    fn connect<'a>(&'a self, number: usize, queue: &'a QueueName) -> Answer<'a, Result<Box<dyn Loops>>> {
+        Box::pin(async move {
+            let worker: Box<dyn Loops> = match self.way {
+                Way::Quic => Box::new(QuicWorker::connect(self.cluster.config(number), queue.clone(), None).await?),
+                Way::Http => Box::new(HttpWorker::connect(self.cluster.http_address(number)?, queue.clone()).await?),
+            };
+            Ok(worker)
+        })
+    }
+
+    fn usage(&self) -> Answer<'_, Result<Usage>> {
+        Box::pin(self.cluster.usage())
+    }
+}
+
+/// A client over QUIC.
+pub struct QuicWorker {
+    client: Client,
+    queue: QueueName,
+    lease: Option<Duration>,
+    /// Claimed tasks.
+    held: Vec<(TaskId, Token)>,
+}
+
+impl QuicWorker {
+    /// Connects. Without a lease, claims have that of the queue.
+    pub async fn connect(config: ClientConfig, queue: QueueName, lease: Option<Duration>) -> Result<QuicWorker> {
+        Ok(QuicWorker { client: Client::connect(config).await?, queue, lease, held: Vec::new() })
+    }
+}
+
+impl Loops for QuicWorker {
+    fn enqueue<'a>(&'a mut self, payloads: &'a [Vec<u8>]) -> Answer<'a, Vec<String>> {
+        Box::pin(async move {
+            let drafts = payloads.iter().map(|payload| Draft::new(self.queue.clone(), payload.clone())).collect();
+            failures(self.client.enqueue_many(drafts, Acks::Quorum).await)
+        })
+    }
+
+    fn claim(&mut self, max: usize) -> Answer<'_, Result<Vec<Vec<u8>>>> {
+        Box::pin(async move {
+            let mut claim = ClaimOptions::new([self.queue.clone()]).max(max as u32).worker("bench");
+            claim.lease = self.lease;
+            let tasks = self.client.claim(claim).await?.tasks;
+            self.held.extend(tasks.iter().map(|task| (task.granted.id, task.granted.token)));
+            Ok(tasks.into_iter().map(|task| task.granted.payload).collect())
+        })
+    }
+
+    fn complete(&mut self) -> Answer<'_, (u64, Vec<String>)> {
+        Box::pin(async {
+            let held = std::mem::take(&mut self.held);
+            let done = held.iter().map(|(id, token)| CompleteOptions::new(*id, *token)).collect();
+            let failed = failures(self.client.complete_many(done, Acks::Quorum).await);
+            (held.len().saturating_sub(failed.len()) as u64, failed)
+        })
+    }
+
+    fn close(self: Box<Self>) -> Answer<'static, ()> {
+        Box::pin(async move { self.client.close().await })
+    }
+}
+
+/// A client over HTTP, with one connection.
+struct HttpWorker {
     sender: SendRequest<Full<Bytes>>,
     host: String,
     connection: JoinHandle<()>,
+    queue: QueueName,
+    /// Claimed tasks.
+    held: Vec<(TaskId, Token)>,
 }
 
-impl Worker {
-    /// Connects the client with this number: each starts with another node.
-    pub async fn connect(cluster: &Cluster, number: usize, way: Way) -> Result<Worker> {
-        match way {
-            Way::Quic => Ok(Worker::Quic(Client::connect(cluster.config(number)).await?)),
-            Way::Http => Ok(Worker::Http(HttpWorker::connect(cluster.http_address(number)?).await?)),
-        }
+impl Loops for HttpWorker {
+    fn enqueue<'a>(&'a mut self, payloads: &'a [Vec<u8>]) -> Answer<'a, Vec<String>> {
+        Box::pin(async move {
+            let task = |payload: &Vec<u8>| json!({ "queue": self.queue, "data": String::from_utf8_lossy(payload) });
+            let body = match payloads {
+                [payload] => task(payload),
+                several => several.iter().map(task).collect::<Vec<Value>>().into(),
+            };
+            failures_in(self.call("/v1/tasks", &body).await)
+        })
     }
 
-    /// Enqueues tasks in one call. Returns the failures.
-    pub async fn enqueue(&mut self, queue: &QueueName, payload: &[u8], count: usize) -> Vec<String> {
-        match self {
-            Worker::Quic(client) => {
-                let drafts = (0..count).map(|_| Draft::new(queue.clone(), payload)).collect();
-                failures(client.enqueue_many(drafts, Acks::Quorum).await)
+    fn claim(&mut self, max: usize) -> Answer<'_, Result<Vec<Vec<u8>>>> {
+        Box::pin(async move {
+            let body = json!({ "queues": [self.queue], "max": max, "worker": "bench" });
+            let answer = self.call("/v1/claims", &body).await?;
+            let tasks = answer["tasks"].as_array().context("an answer without tasks")?;
+            let field = |task: &Value, name: &str| task[name].as_str().unwrap_or_default().to_owned();
+            for task in tasks {
+                self.held.push((field(task, "id").parse()?, field(task, "token").parse()?));
             }
-            Worker::Http(http) => {
-                let task = json!({ "queue": queue, "data": String::from_utf8_lossy(payload) });
-                let body = if count == 1 { task } else { vec![task; count].into() };
-                failures_in(http.call("/v1/tasks", &body).await)
-            }
-        }
+            Ok(tasks.iter().map(|task| field(task, "data").into_bytes()).collect())
+        })
     }
 
-    /// Claims tasks.
-    pub async fn claim(&mut self, queue: &QueueName, max: usize) -> Result<Vec<(TaskId, Token)>> {
-        match self {
-            Worker::Quic(client) => {
-                let claim = ClaimOptions::new([queue.clone()]).max(max as u32).worker("bench");
-                let claims = client.claim(claim).await?;
-                Ok(claims.tasks.iter().map(|task| (task.granted.id, task.granted.token)).collect())
-            }
-            Worker::Http(http) => {
-                let body = json!({ "queues": [queue], "max": max, "worker": "bench" });
-                let answer = http.call("/v1/claims", &body).await?;
-                let tasks = answer["tasks"].as_array().context("an answer without tasks")?;
-                let field = |task: &Value, name: &str| task[name].as_str().unwrap_or_default().to_owned();
-                tasks.iter().map(|task| Ok((field(task, "id").parse()?, field(task, "token").parse()?))).collect()
-            }
-        }
-    }
-
-    /// Completes claimed tasks in one call. Returns the number of those that are done, and the failures.
-    pub async fn complete(&mut self, tasks: &[(TaskId, Token)]) -> (u64, Vec<String>) {
-        let failed = match self {
-            Worker::Quic(client) => {
-                let done = |(id, token): &(TaskId, Token)| CompleteOptions::new(*id, *token);
-                failures(client.complete_many(tasks.iter().map(done).collect(), Acks::Quorum).await)
-            }
-            Worker::Http(http) => failures_in(match tasks {
-                [(id, token)] => http.call(&format!("/v1/tasks/{id}/claims/{token}/complete"), &json!({})).await,
+    fn complete(&mut self) -> Answer<'_, (u64, Vec<String>)> {
+        Box::pin(async {
+            let held = std::mem::take(&mut self.held);
+            let failed = failures_in(match held.as_slice() {
+                [(id, token)] => self.call(&format!("/v1/tasks/{id}/claims/{token}/complete"), &json!({})).await,
                 several => {
                     let items: Vec<Value> = several
                         .iter()
                         .map(|(id, token)| json!({ "id": id.to_string(), "token": token.to_string() }))
                         .collect();
-                    http.call("/v1/claims/complete", &json!({ "items": items })).await
+                    self.call("/v1/claims/complete", &json!({ "items": items })).await
                 }
-            }),
-        };
-        ((tasks.len() as u64).saturating_sub(failed.len() as u64), failed)
+            });
+            (held.len().saturating_sub(failed.len()) as u64, failed)
+        })
     }
 
-    /// Ends the connection.
-    pub async fn close(self) {
-        match self {
-            Worker::Quic(client) => client.close().await,
-            Worker::Http(http) => http.connection.abort(),
-        }
+    fn close(self: Box<Self>) -> Answer<'static, ()> {
+        Box::pin(async move { self.connection.abort() })
     }
 }
 
@@ -126,13 +173,13 @@ fn failures_in(answer: Result<Value>) -> Vec<String> {
 }
 
 impl HttpWorker {
-    async fn connect(address: &str) -> Result<HttpWorker> {
+    async fn connect(address: &str, queue: QueueName) -> Result<HttpWorker> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         // Its end shows at the next call.
         let connection = tokio::spawn(async move { drop(connection.await) });
-        Ok(HttpWorker { sender, host: address.to_owned(), connection })
+        Ok(HttpWorker { sender, host: address.to_owned(), connection, queue, held: Vec::new() })
     }
 
     async fn call(&mut self, path: &str, body: &Value) -> Result<Value> {

@@ -102,6 +102,14 @@ impl Events {
         missing.map(|(verb, place)| format!("{verb:?} at node {place}")).collect()
     }
 
+    /// The longest pause of any client around a kill.
+    #[cfg(feature = "peers")]
+    pub fn longest_pause(&self, verb: Verb, kill: Instant) -> Duration {
+        let events = self.events();
+        let places: BTreeSet<usize> = events.iter().map(|event| event.place).collect();
+        places.iter().map(|place| longest_pause(&events, verb, *place, kill)).max().unwrap_or_default()
+    }
+
     /// The pauses around a kill, once no client is missing. `partitions` is how long each partition that the node led granted nothing.
     pub fn judge(&self, at: Instant, victim: usize, leaders: Duration, mut partitions: Vec<Duration>) -> Kill {
         partitions.sort();
