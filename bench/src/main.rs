@@ -15,6 +15,7 @@
 //! cargo run --release -p norn-bench -- absence
 //! cargo run --release -p norn-bench -- restart
 //! cargo run --release -p norn-bench -- failover --kills 30
+//! cargo run --release -p norn-bench -F peers -- peers
 //! ```
 //! Nodes, clients and everything else share the machine's cores. Rates and latencies vary with other activity, CPU seconds hardly do:
 //! compare those, and look at the load average next to every line.
@@ -31,6 +32,8 @@ mod load;
 mod log;
 mod memory;
 mod micro;
+#[cfg(feature = "peers")]
+mod peers;
 mod process;
 mod repair;
 mod report;
@@ -78,6 +81,9 @@ enum Command {
     Restart(restart::Options),
     /// The node that leads most partitions is killed again and again: how long clients of all nodes wait.
     Failover(failover::Options),
+    /// Other queues beside Norn: the same work on each, in turns, with ratios. Installs them into a directory of its own.
+    #[cfg(feature = "peers")]
+    Peers(peers::Options),
 }
 
 /// The cluster that a command starts.
@@ -99,6 +105,8 @@ pub struct ClusterOptions {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    #[cfg(feature = "peers")]
+    let json = options.json;
     let report = Report::new(options.json);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(CLIENT_THREADS).enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| match options.command {
@@ -113,6 +121,8 @@ fn main() -> ExitCode {
         Command::Absence(options) => runtime.block_on(absence::run(&options, report)),
         Command::Restart(options) => restart::run(&options, report),
         Command::Failover(options) => runtime.block_on(failover::run(&options, report)),
+        #[cfg(feature = "peers")]
+        Command::Peers(options) => runtime.block_on(peers::run(&options, json, report)),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
