@@ -142,8 +142,7 @@ impl Cluster {
 
     /// Enqueues tasks, claims as many, confirms the claim and completes them, each at another node.
     fn live(&mut self, ids: &[TaskId], round: usize) -> Result<()> {
-        let tasks: Vec<NewTask> =
-            ids.iter().map(|id| Ok(NewTask { id: *id, spec: spec()? })).collect::<Result<_>>()?;
+        let tasks: Vec<NewTask> = ids.iter().map(|id| Ok(NewTask { id: *id, spec: spec()? })).collect::<Result<_>>()?;
         let enqueued = self.ask(round % NODES, Request::Enqueue { tasks, acks: Acks::Quorum })?;
         ensure!(matches!(&enqueued, Response::Acked(acks) if acks.iter().all(Result::is_ok)), "{enqueued:?}");
         let mut left = ids.len();

@@ -23,7 +23,12 @@ const REPLAYED: usize = 1_000;
 struct MemoryDisk(Rc<RefCell<BTreeMap<String, Vec<u8>>>>);
 
 impl MemoryDisk {
-    fn with<T>(&self, operation: &'static str, file: &str, with: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T, DiskError> {
+    fn with<T>(
+        &self,
+        operation: &'static str,
+        file: &str,
+        with: impl FnOnce(&mut Vec<u8>) -> T,
+    ) -> Result<T, DiskError> {
         self.0.borrow_mut().get_mut(file).map(with).ok_or_else(|| absent(operation, file))
     }
 }
