@@ -14,6 +14,8 @@
 //! cargo run --release -p norn-bench -- repair
 //! cargo run --release -p norn-bench -- absence
 //! cargo run --release -p norn-bench -- restart
+//! cargo run --release -p norn-bench -- idle
+//! cargo run --release -p norn-bench -- growth
 //! cargo run --release -p norn-bench -- failover --kills 30
 //! cargo run --release -p norn-bench -F peers -- peers
 //! ```
@@ -26,11 +28,14 @@ mod claims;
 mod cluster;
 mod contender;
 mod failover;
+mod growth;
 mod host;
+mod idle;
 mod lifecycles;
 mod load;
 mod log;
 mod memory;
+mod mesh;
 mod micro;
 #[cfg(feature = "peers")]
 mod peers;
@@ -77,6 +82,10 @@ enum Command {
     Repair(repair::Options),
     /// A node comes back after a long absence, and with a destroyed log: time until replicas are equal, and the foreground.
     Absence(absence::Options),
+    /// How costs grow with tasks, nodes and partitions, without disks and networks.
+    Growth(growth::Options),
+    /// What a cluster costs that has nothing to do.
+    Idle(idle::Options),
     /// Disk use and restarts of a node with a long history, and of one without.
     Restart(restart::Options),
     /// The node that leads most partitions is killed again and again: how long clients of all nodes wait.
@@ -119,6 +128,8 @@ fn main() -> ExitCode {
         Command::Log(options) => log::run(&options, report),
         Command::Repair(options) => repair::run(&options, report),
         Command::Absence(options) => runtime.block_on(absence::run(&options, report)),
+        Command::Growth(options) => growth::run(&options, report),
+        Command::Idle(options) => runtime.block_on(idle::run(&options, report)),
         Command::Restart(options) => restart::run(&options, report),
         Command::Failover(options) => runtime.block_on(failover::run(&options, report)),
         #[cfg(feature = "peers")]
