@@ -376,13 +376,17 @@ async fn a_hint_that_leads_to_a_namesake_does_not_hide_the_peer() {
     tokio::join!(first.shutdown(), second.shutdown());
 }
 
-/// Both sides of a link know its version, also after a restart.
+/// A node of the version before is a member as any other: its messages come one by one, and those of the others go to it so. Both
+/// sides of a link know its version, also after the upgrade.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_has_the_version_that_both_speak() {
+    const OLDEST: u8 = Versions::SPOKEN.oldest;
     let cluster = Cluster::new();
     let first = cluster.start("n1", &[]).await;
-    let second = cluster.start("n2", &[("protocol_version_max", &NEWEST.to_string())]).await;
+    let second = cluster.start("n2", &[("protocol_version_max", &OLDEST.to_string())]).await;
     found(&cluster, &first, &second).await;
+    shows(&cluster, &first, &[("n1", NEWEST), ("n2", OLDEST)]).await;
+    shows(&cluster, &second, &[("n1", NEWEST), ("n2", OLDEST)]).await;
     let address = second.address().to_string();
     second.shutdown().await;
     let second = cluster.start("n2", &[("listen", &address)]).await;

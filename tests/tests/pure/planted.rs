@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// For each planted bug a seed from which it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`. A change of what
 /// the simulator draws requires a search for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 100] = [
+const CAUGHT_FROM: [(Mutant, u64); 102] = [
     (Mutant::VoteNotDurable, 21),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -36,6 +36,8 @@ const CAUGHT_FROM: [(Mutant, u64); 100] = [
     (Mutant::MemoryForgotten, 344),
     (Mutant::UnsealedCounts, 8),
     (Mutant::WordMissing, 1086),
+    (Mutant::GroupAnswersEarly, 2),
+    (Mutant::TurnWrittenInPart, 2),
     (Mutant::SettlesUnready, 1005),
     (Mutant::ClearsUnheard, 43),
     (Mutant::RootAnswersAtOnce, 38),
