@@ -7,7 +7,7 @@ use std::path::Path;
 /// Facts about the machine, by name.
 pub fn describe(directory: &Path) -> Result<Vec<(&'static str, String)>> {
     let cores = std::thread::available_parallelism()?;
-    let model = field(&read_to_string("/proc/cpuinfo")?, "model name").unwrap_or_default();
+    let model = field(&read_to_string("/proc/cpuinfo")?, "model name").unwrap_or_else(|| "unknown".to_owned());
     let memory = field(&read_to_string("/proc/meminfo")?, "MemTotal").context("/proc/meminfo has no MemTotal")?;
     let kernel = read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();
     let directory = std::fs::canonicalize(directory)?;

@@ -35,6 +35,8 @@ pub struct Nats {
     #[expect(dead_code, reason = "held, so that it goes after the servers")]
     place: Place,
     ports: Vec<u16>,
+    /// The queue that was made last.
+    latest: Mutex<String>,
     about: About,
 }
 
@@ -53,7 +55,7 @@ impl Nats {
         let (ports, routes) = all_ports.split_at(SERVERS);
         let mut servers = Vec::new();
         for (place_of, port) in ports.iter().enumerate() {
-            let name = format!("n{}", place_of + 1);
+            let name = name(place_of);
             let store = place.make_directory(&name)?;
             let text = configuration(&name, *port, routes[place_of], routes, &store, syncs);
             let file = place.write(&format!("{name}.conf"), &text)?;
@@ -66,11 +68,25 @@ impl Nats {
         let settings = vec![sync.to_owned(), "file storage, 3 replicas, work queue".to_owned()];
         let acknowledged = if syncs { "synced on 2 of 3 servers" } else { "in the page cache of 2 of 3 servers" };
         let about = About { version, settings, acknowledged: acknowledged.to_owned() };
-        Ok(Nats { servers: Mutex::new(servers), place, ports: ports.to_vec(), about })
+        let latest = Mutex::default();
+        Ok(Nats { servers: Mutex::new(servers), place, ports: ports.to_vec(), latest, about })
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn latest(&self) -> MutexGuard<'_, String> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Place of the server that leads the latest queue.
+    async fn leader(&self) -> Result<usize> {
+        let queue = self.latest().clone();
+        let stream = self.context(0).await?.get_stream(queue).await?;
+        let cluster = stream.cached_info().cluster.as_ref().context("the queue has no replicas")?;
+        let leader = cluster.leader.as_deref().context("the queue has no leader")?;
+        (0..SERVERS).find(|number| name(*number) == leader).with_context(|| format!("{leader} is not ours"))
     }
 
     async fn context(&self, number: usize) -> Result<Context> {
@@ -78,6 +94,10 @@ impl Nats {
         ports.rotate_left(number % SERVERS);
         context(&ports).await
     }
+}
+
+fn name(number: usize) -> String {
+    format!("n{}", number + 1)
 }
 
 /// The configuration of a server.
@@ -163,14 +183,16 @@ impl Peer for Nats {
                 ..pull::Config::default()
             };
             stream.create_consumer(consumer).await?;
+            *self.latest() = queue.to_string();
             Ok(())
         })
     }
 
     fn kill_one(&self) -> Answer<'_, Result<String>> {
         Box::pin(async {
-            self.servers()[0].kill()?;
-            Ok("one of three servers killed; nothing else done".to_owned())
+            let leader = self.leader().await?;
+            self.servers()[leader].kill()?;
+            Ok("one of three servers killed, the leader of the queue; nothing else done".to_owned())
         })
     }
 }
