@@ -111,6 +111,8 @@ options! {
     pause_mean_ms: u64,
     /// Longest pause.
     pause_ms_max: u64,
+    /// Nodes speak a protocol version with envelopes: what a turn has for a peer travels together.
+    enveloped: bool,
     /// Longest time for which a node gathers what arrives, and then handles it in one turn; 0 is never.
     gather_us_max: u64,
     /// Mean time between cuts of the network; 0 is never.
@@ -443,6 +445,7 @@ impl Options {
             blackout_mean_ms: if random.chance(1, 3) { random.between(5_000, 30_000) } else { 0 },
             pause_mean_ms: mean(random, 2_000, 20_000),
             pause_ms_max: [50, 1_000, 10_000, 30_000][random.below(4) as usize],
+            enveloped: true,
             gather_us_max: 0,
             cut_mean_ms: mean(random, 1_000, 15_000),
             cut_ms_max: random.between(200, 10_000),
@@ -552,6 +555,7 @@ impl Options {
         if copy.chance(1, 2) {
             self.gather_us_max = [200, 2_000, 20_000][copy.below(3) as usize];
         }
+        self.enveloped = copy.chance(3, 4);
     }
 
     fn draw_hasty_voters(&mut self, random: &mut Random) {

@@ -29,19 +29,24 @@ macro_rules! codec {
     };
 }
 
-/// Encodes messages as they go over the wire: frames, one after the other.
-pub fn encode_envelope(messages: &[PeerMessage]) -> Rc<[u8]> {
+/// The version that nodes speak with each other.
+pub fn version_of(enveloped: bool) -> u8 {
+    if enveloped { VERSION } else { Versions::ENVELOPES - 1 }
+}
+
+/// Encodes messages as they go over the wire: frames of a version, one after the other.
+pub fn encode_envelope(version: u8, messages: &[PeerMessage]) -> Rc<[u8]> {
     let mut bytes = Vec::new();
-    let left_out = envelope::encode(&mut bytes, VERSION, messages);
+    let left_out = envelope::encode(&mut bytes, version, messages);
     assert!(left_out.is_empty(), "messages of a run are small");
     bytes.into()
 }
 
 /// Decodes the messages that came over the wire.
-pub fn decode_envelope(mut bytes: &[u8]) -> Vec<PeerMessage> {
+pub fn decode_envelope(version: u8, mut bytes: &[u8]) -> Vec<PeerMessage> {
     let mut messages = Vec::new();
     while !bytes.is_empty() {
-        let frame = codec::split(bytes, VERSION, PEER_FRAME_BYTES_MAX).expect("a frame");
+        let frame = codec::split(bytes, version, PEER_FRAME_BYTES_MAX).expect("a frame");
         let (header, end) = frame.expect("a whole frame");
         messages.extend(envelope::decode(&header, &bytes[HEADER_BYTES..end]).expect("what was encoded decodes"));
         bytes = &bytes[end..];

@@ -5,7 +5,7 @@ use crate::adapter::log;
 use crate::faults::Turn;
 use crate::history::Happening;
 use crate::network::Envelope;
-use crate::wire::{encode_envelope, encode_response};
+use crate::wire::{encode_envelope, encode_response, version_of};
 use crate::world::{Event, World};
 use norn_engine::{ClientId, Effect, Event as Input, Observation, Ticket};
 use norn_model::claim_table::table::Op;
@@ -343,12 +343,15 @@ impl World {
         let hasty = self.options.crash_after_vote_percent > 0 && !self.healed();
         if hasty && matches!(message, PeerMessage::Election(Election::Vote { .. })) {
             let late_us = self.randoms.faults.between(1_000, 300_000);
-            let bytes = encode_envelope(std::slice::from_ref(&message));
+            let bytes = encode_envelope(version_of(self.options.enveloped), std::slice::from_ref(&message));
             self.schedule_in(late_us, Event::Peer { from: node, to: place, bytes, words: [word].into() });
         }
         let envelope = self.network.outgoing.entry((node, place, message.class())).or_default();
         envelope.messages.push(message);
         envelope.words.push(word);
+        if !self.options.enveloped {
+            self.send_envelopes(node);
+        }
     }
 
     /// Sends what a turn has for each peer, urgent messages apart from bulk.
@@ -356,7 +359,8 @@ impl World {
         let all = (node, 0, Class::Urgent)..(node + 1, 0, Class::Urgent);
         while let Some(key) = self.network.outgoing.range(all.clone()).next().map(|(key, _)| *key) {
             let Envelope { messages, words } = self.network.outgoing.remove(&key).expect("just seen");
-            let (place, bytes, words) = (key.1, encode_envelope(&messages), Rc::<[_]>::from(words));
+            let (place, bytes, words) =
+                (key.1, encode_envelope(version_of(self.options.enveloped), &messages), Rc::<[_]>::from(words));
             self.line(format_args!("n{node} => n{place} {} {:016x}", messages.len(), xxh3_64(&bytes)));
             if messages.len() > 1 {
                 self.count("sometimes: several messages in an envelope");

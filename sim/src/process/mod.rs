@@ -11,7 +11,7 @@ use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
 use crate::options::Options;
 use crate::shortage::Rest;
-use crate::wire::{VERSION, decode_envelope};
+use crate::wire::{decode_envelope, version_of};
 use crate::witnesses::Word;
 use crate::world::{Event, World};
 use norn_engine::event::Principal;
@@ -435,7 +435,7 @@ impl World {
     pub fn peer_arrives(&mut self, from: usize, to: usize, bytes: &[u8], words: &[Option<Word>]) {
         let Some(from) = self.nodes[from].identity else { return };
         if self.nodes[to].running.as_ref().is_some_and(|running| running.joined) {
-            let messages = decode_envelope(bytes);
+            let messages = decode_envelope(version_of(self.options.enveloped), bytes);
             assert_eq!(messages.len(), words.len(), "an envelope arrives whole");
             let told = |(message, word): (_, &Option<Word>)| Told {
                 input: Input::Peer { from: from.node, message },
@@ -461,9 +461,10 @@ impl World {
         if !up || self.network.is_cut(nodes[0], nodes[1]) || self.network.is_cut(nodes[1], nodes[0]) {
             return;
         }
+        let version = version_of(self.options.enveloped);
         for (node, place) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
             let peer = self.nodes[place].identity.expect("a started node has one").node;
-            self.give(node, Input::PeerConnected { peer, version: VERSION });
+            self.give(node, Input::PeerConnected { peer, version });
         }
     }
 

@@ -116,13 +116,16 @@ const CAUGHT_FROM: [(Mutant, u64); 102] = [
 /// Seeds tried for each bug at most. A change of what a run draws shifts the seeds a little, and that alone must not fail the test.
 const SEEDS_EACH: u64 = 60;
 
-/// Checks the nodes' state rarely: many seeds are tried, and these bugs show in what clients see.
-fn seldom() -> Overrides {
-    Overrides { check_every: Some(128), ..Overrides::default() }
+/// Checks the nodes' state rarely: many seeds are tried, and these bugs show in what clients see. Nodes handle each message by itself,
+/// as with peers of protocol version 3, unless the bug is about what is handled together.
+fn seldom(mutant: Mutant) -> Overrides {
+    let together = matches!(mutant, Mutant::GroupAnswersEarly | Mutant::TurnWrittenInPart);
+    let (enveloped, gather_us_max) = (Some(together), (!together).then_some(0));
+    Overrides { check_every: Some(128), enveloped, gather_us_max, ..Overrides::default() }
 }
 
 fn catch(mutant: Mutant, from: u64) -> Option<Report> {
-    let overrides = mutants::hunting(mutant, &seldom());
+    let overrides = mutants::hunting(mutant, &seldom(mutant));
     (from..from + SEEDS_EACH).map(|seed| run(seed, &overrides, Keep::Tail)).find(|report| report.violation.is_some())
 }
 
@@ -132,7 +135,7 @@ fn are_caught<'a>(mutants: impl Iterator<Item = &'a (Mutant, u64)>) {
         assert!(caught.is_some(), "{mutant:?} survives {SEEDS_EACH} seeds from {from}: `cargo sim -- mutants`");
         let report = caught.expect("it is");
         // The same run without the bug has no violation up to that moment, so the violation comes from the bug.
-        let healthy = Overrides { mutant: None, ..mutants::hunting(*mutant, &seldom()) };
+        let healthy = Overrides { mutant: None, ..mutants::hunting(*mutant, &seldom(*mutant)) };
         let healthy = run_until(report.seed, &healthy, Keep::Tail, report.time_us);
         assert_eq!(healthy.violation, None, "{}", healthy.headline());
     }

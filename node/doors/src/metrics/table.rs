@@ -341,7 +341,11 @@ const DISK: &[Metric] = &[
 
 const PEERS: &[Metric] = &[
     was("norn_peer_messages_sent", "peer_messages_sent", "Messages to peers."),
-    was("norn_peer_envelopes_sent", "peer_envelopes_sent", "Envelopes in which these went, one per turn, peer and class."),
+    was(
+        "norn_peer_envelopes_sent",
+        "peer_envelopes_sent",
+        "Envelopes in which these went, one per turn, peer and class.",
+    ),
     was("norn_peer_messages_dropped", "peer_messages_dropped", "Messages to peers dropped: queue full or link down."),
     was("norn_peer_messages_received", "peer_messages_received", "Messages from peers."),
     was("norn_peer_links_up", "peer_links_up", "Connections to peers that came up."),
