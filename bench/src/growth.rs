@@ -71,7 +71,7 @@ fn config() -> Config {
     Config { tasks_max: u64::MAX, payload_memory_bytes: 0, ..Config::default() }
 }
 
-/// One node: memory of a task, and what is done with it beside so many.
+/// One node: memory of a task, and what is done beside them.
 fn with_tasks(tasks: usize, options: &Options, report: &mut Report) -> Result<()> {
     let empty_bytes = PeakAlloc.current_usage();
     let mut host = Host::new(config(), 4, Nowhere::default())?;
@@ -142,7 +142,7 @@ fn cluster(nodes: usize, partitions: u32, options: &Options, report: &mut Report
     report.row(calls_of(mesh, 0, row, options)?)
 }
 
-/// Adds the costs of calls beside so many tasks, for all nodes together.
+/// Adds the costs of calls beside these tasks, for all nodes together.
 fn calls_of(mut mesh: Mesh, tasks: usize, row: Row, options: &Options) -> Result<Row> {
     let (calls, queue) = (options.calls, queue()?);
     let enqueue = |mesh: &mut Mesh, first: usize, count: usize, number: usize| -> Result<()> {

@@ -62,6 +62,7 @@ impl<K: Copy + Ord, V> Chunk<K, V> {
     fn insert(&mut self, place: usize, key: K, value: V) {
         insert(&mut self.keys, place, key);
         insert(&mut self.values, place, value);
+        assert_eq!(self.keys.len(), self.values.len(), "a key has no value");
     }
 
     fn remove(&mut self, place: usize) -> V {
@@ -81,6 +82,8 @@ impl<K: Copy + Ord, V> Chunk<K, V> {
     }
 
     fn append(&mut self, mut other: Self) {
+        let is_before = self.keys.last().zip(other.keys.first()).is_none_or(|(last, first)| last < first);
+        assert!(is_before, "chunks are joined out of order");
         self.keys.reserve_exact(other.keys.len());
         self.keys.append(&mut other.keys);
         self.values.reserve_exact(other.values.len());
@@ -203,6 +206,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
             Some(from) => self.chunks.get_mut(&from).expect("just seen"),
             None => &mut self.first,
         };
+        assert_eq!(chunk.len(), CHUNK_MAX, "a chunk with room is split");
         let at = if place == CHUNK_MAX { place } else { place.clamp(SPLIT_MIN, SPLIT_MAX) };
         let mut tail = chunk.split_off(at);
         if place <= at && at < CHUNK_MAX {
@@ -230,6 +234,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         let value = chunk.remove(place);
         let len = chunk.len();
         chunk.trim();
+        assert!(self.len > 0, "an entry is removed that was not counted");
         self.len -= 1;
         if len < JOIN_BELOW {
             self.join(from, len);

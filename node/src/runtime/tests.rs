@@ -376,8 +376,7 @@ async fn a_hint_that_leads_to_a_namesake_does_not_hide_the_peer() {
     tokio::join!(first.shutdown(), second.shutdown());
 }
 
-/// A node of the version before is a member as any other: its messages come one by one, and those of the others go to it so. Both
-/// sides of a link know its version, also after the upgrade.
+/// A node of the version before is a member as any other, and both sides of a link know its version, also after the upgrade.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_has_the_version_that_both_speak() {
     const OLDEST: u8 = Versions::SPOKEN.oldest;

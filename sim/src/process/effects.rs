@@ -279,7 +279,7 @@ impl World {
         }
     }
 
-    /// Ends a sync of a process, and begins the next if more was appended meanwhile. Returns what the core is told, unless the process
+    /// Ends a sync of a process, and begins the next if more was appended meanwhile. Returns the event for the core, unless the process
     /// stops over it.
     pub(super) fn take_sync(&mut self, node: usize, ticket: Ticket) -> Option<Input> {
         let running = self.nodes[node].running.as_mut()?;

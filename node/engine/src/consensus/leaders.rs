@@ -46,6 +46,7 @@ impl Node {
         let is_unchanged = look.is_calm && look.changes == changes && look.heard == heard;
         if is_unchanged && look.skipped + 1 < CALM_HEARTBEATS {
             look.skipped += 1;
+            assert!(look.skipped < CALM_HEARTBEATS, "looks at the leaders are left out for too long");
             look.unchanged_us = now_us;
             return;
         }

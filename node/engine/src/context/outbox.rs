@@ -209,6 +209,10 @@ impl Outbox {
             self.issued = Ticket(self.issued.0 + 1);
             effects.push(Effect::Persist { ticket: self.issued, records: std::mem::take(&mut self.records) });
         }
+        assert!(
+            self.held.back().is_none_or(|(ticket, _)| *ticket <= self.issued),
+            "what waits for the disk waits for a batch that is not handed to it"
+        );
         effects.append(&mut self.effects);
     }
 }

@@ -106,8 +106,9 @@ fn excess(map: &SortedMap<u64, [u64; 4]>) -> usize {
 #[test]
 fn an_entry_takes_little_more_than_its_size_in_any_order() {
     let number = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let nearly = |number: u64| number * 8 ^ (number % 5) * 24;
-    let orders: [(&str, &dyn Fn(u64) -> u64, usize); 5] = [
+    let nearly = |number: u64| (number * 8) ^ ((number % 5) * 24);
+    type Order<'a> = (&'a str, &'a dyn Fn(u64) -> u64, usize);
+    let orders: [Order<'_>; 5] = [
         ("ascending", &|place| place, 6),
         ("descending", &|place| u64::MAX - place, 12),
         ("nearly ascending", &nearly, 12),
