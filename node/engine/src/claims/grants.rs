@@ -360,7 +360,7 @@ impl Node {
         let mut entries = session_state.entries;
         // The broker has restarted since, and knows nothing of the call.
         let has_ended = self.is_of_former_process(to, request_id);
-        let (mut whole, mut untellable) = (Vec::new(), Vec::new());
+        let (mut whole, mut untellable) = (Vec::with_capacity(tasks.len()), Vec::new());
         for Tellable { mut granted, fresh, gaps } in tasks {
             let has_log = entries::fill(&mut granted.updates, gaps, &mut entries);
             let body = bodies.remove(&granted.id).filter(|_| has_log && !(has_ended && fresh.is_some()));

@@ -414,9 +414,14 @@ impl Node {
         let Some(group) = write.groups.get_mut(&partition) else { return };
         let roster = &self.roster;
         let name = |node| name_in(roster, node);
+        let plain = group.plain(write.acks);
+        let result = |index: usize| match plain {
+            Some(acked) => acked.map(|acked| Ok(Acked { id: group.items[index].0, ..acked })),
+            None => group.result(index, write.acks, &name),
+        };
         for (index, place) in group.places.iter().enumerate() {
             if write.results[*place].is_none()
-                && let Some(result) = group.result(index, write.acks, &name)
+                && let Some(result) = result(index)
             {
                 write.results[*place] = Some(result);
                 assert!(write.open > 0, "an item is decided after all have been");
@@ -465,7 +470,8 @@ impl Node {
         let mut refused: BTreeMap<usize, Error> = BTreeMap::new();
         let name = |node| self.name_of(node);
         for group in write.groups.values() {
-            let of_group = group.places.iter().enumerate();
+            let undecided = |(_, place): &(usize, &usize)| write.results[**place].is_none();
+            let of_group = group.places.iter().enumerate().filter(undecided);
             let why = |index| group.not_kept(index).or_else(|| group.refused_in_part(index, &name));
             refused.extend(of_group.filter_map(|(index, place)| Some((*place, why(index)?))));
         }

@@ -236,6 +236,31 @@ impl Group {
         }
     }
 
+    /// What came of a plain write, the same for all its items: the acks, once a quorum has stored them. A write is plain while one cohort
+    /// is known and each answer of it says that all items are stored, and would say so if one should not be. Nothing for another write,
+    /// whose items are looked at one by one.
+    pub(crate) fn plain(&self, acks: Acks) -> Option<Option<Acked>> {
+        let cohort = self.newest();
+        let is_plain = |((replica, at), answer): (&(ReplicaId, Viewstamp), &WriteAnswer)| {
+            *at == cohort.version
+                && cohort.has_replica(replica)
+                && !answer.incomplete
+                && answer.outcomes.iter().all(|outcome| *outcome == Outcome::Stored)
+        };
+        if acks != Acks::Quorum || self.cohorts.len() > 1 || self.keeps || !self.answers.iter().all(is_plain) {
+            return None;
+        }
+        let nodes: BTreeSet<NodeId> = self.answers.keys().map(|(replica, _)| replica.node).collect();
+        let has = |node| nodes.contains(&node);
+        let acked = || Acked {
+            id: TaskId::MIN,
+            acks: nodes.len() as u32,
+            replicas: cohort.holders().count() as u32,
+            guarantee: Guarantee::Strict,
+        };
+        Some((cohort.members_quorum(has) && cohort.next_quorum(has)).then(acked))
+    }
+
     /// The result of one item, once it is certain.
     pub(crate) fn result(&self, index: usize, acks: Acks, name: Name) -> Option<Result<Acked, Error>> {
         let id = self.items[index].0;

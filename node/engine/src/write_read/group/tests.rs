@@ -178,3 +178,36 @@ fn an_item_from_the_future_is_refused_once_each_replica_has_refused_it() {
     [1, 2, 3].into_iter().for_each(|node| answer(&mut group, node, Outcome::Future, at));
     assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::Unknown), "a learner may have taken it");
 }
+
+/// Goal: the short way to the result of a plain write says what the long way says, whatever the replicas answer.
+#[test]
+fn a_plain_write_has_the_result_that_each_item_has() {
+    let outcomes =
+        [None, Some(Outcome::Stored), Some(Outcome::StoredOrphan), Some(Outcome::TooOld), Some(Outcome::Future)];
+    let mut plain = 0;
+    for number in 0..1_000 {
+        let (mut group, at) = (sent(&[1, 2, 3]), founding().version);
+        for (node, digit) in [(1, number % 10), (2, number / 10 % 10), (3, number / 100)] {
+            let Some(outcome) = outcomes[digit % 5] else { continue };
+            let answer = WriteAnswer { outcomes: vec![outcome], boot: 1, incomplete: digit >= 5, lasting: false, at };
+            group.take(replica(node), answer);
+        }
+        for acks in [Acks::One, Acks::Quorum, Acks::All] {
+            let Some(acked) = group.plain(acks) else { continue };
+            let acked = acked.map(|acked| Ok(Acked { id: group.items[0].0, ..acked }));
+            assert_eq!(acked, group.result(0, acks, &name), "{acks:?}, answers {number}");
+            plain += 1;
+        }
+    }
+    assert_eq!(plain, 27, "each of three replicas is silent, in two ways, or has stored it");
+}
+
+/// Goal: a write of which a replica may have learned of another cohort is not plain.
+#[test]
+fn a_write_to_two_cohorts_is_not_plain() {
+    let mut group = sent(&[1, 2, 3]);
+    answer(&mut group, 1, Outcome::Stored, founding().version);
+    assert_eq!(group.plain(Acks::Quorum), Some(None));
+    assert!(group.take_cohort(later()));
+    assert_eq!(group.plain(Acks::Quorum), None);
+}
