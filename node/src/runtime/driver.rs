@@ -25,6 +25,13 @@ const SAVED_BYTES: usize = 256 << 10;
 const INPUTS_PER_TURN_MAX: usize = 256;
 /// Bytes of requests after which a turn takes no more of them: as many may be logged beyond the bound on the log's backlog.
 const REQUEST_BYTES_PER_TURN: usize = 1 << 20;
+/// Events after which a turn takes no more inputs of peers: one more envelope may bring as many again.
+const EVENTS_PER_TURN: usize = 1_024;
+
+/// Whether a turn takes another input from a queue of which it has taken `inputs`, `events` in all.
+fn has_room(inputs: usize, events: usize) -> bool {
+    inputs < INPUTS_PER_TURN_MAX && events < EVENTS_PER_TURN
+}
 
 /// Inputs that keep the cluster running. Never held back: this queue is read first.
 #[derive(Debug)]
@@ -236,9 +243,12 @@ impl Running {
             Some(input) = self.driver.external.recv(), if !full => self.take_external(input),
             () = std::future::ready(()), if self.measuring.is_under_way() => {}
         }
-        for _ in 0..INPUTS_PER_TURN_MAX {
-            let Ok(input) = self.driver.internal.try_recv() else { break };
+        let mut inputs = 1;
+        while has_room(inputs, self.events.len())
+            && let Ok(input) = self.driver.internal.try_recv()
+        {
             self.take_internal(input);
+            inputs += 1;
         }
         let mut request_bytes = 0;
         for _ in 0..INPUTS_PER_TURN_MAX {
@@ -432,7 +442,8 @@ fn left_by(node: NodeId, name: &str, roster: &Roster) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::left_by;
+    use super::{EVENTS_PER_TURN, INPUTS_PER_TURN_MAX, has_room, left_by};
+    use norn_model::limits::ENVELOPE_MESSAGES_MAX;
     use norn_wire::NodeId;
     use norn_wire::membership::{Member, MemberState, Roster};
     use std::collections::BTreeMap;
@@ -448,6 +459,20 @@ mod tests {
             state: *state,
         };
         Roster { version: 9, members: (0..).zip(members.iter().map(member)).collect(), policies: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_flood_of_envelopes_leaves_room_for_the_deadlines_of_the_node() {
+        for messages in [1, 7, ENVELOPE_MESSAGES_MAX] {
+            let (mut inputs, mut events) = (1, messages);
+            while has_room(inputs, events) {
+                inputs += 1;
+                events += messages;
+            }
+            assert!(inputs <= INPUTS_PER_TURN_MAX);
+            assert!(events < EVENTS_PER_TURN + ENVELOPE_MESSAGES_MAX, "{events} events in a turn");
+            assert!(inputs == INPUTS_PER_TURN_MAX || events >= EVENTS_PER_TURN, "a turn ends early");
+        }
     }
 
     #[test]
