@@ -72,6 +72,8 @@ pub struct Terms {
     pub everywhere: bool,
     /// Neither kind of clock is reliable, so leases may overlap.
     pub clockless: bool,
+    /// Time after which a node takes another one that it does not hear for out of reach.
+    pub silent_us: u64,
 }
 
 /// A claim of a task that has not ended, by the table of the partition's leader.
@@ -141,6 +143,9 @@ pub enum Happening<'a> {
     GaveUp { call: Moment },
     /// A client is gone, with all its calls.
     Vanished { client: usize },
+    /// A node takes a message of another one. A heartbeat has a number, behind the sender's start counter, and says whether the sender
+    /// hears this node.
+    Heard { node: usize, from: usize, report: Option<((u64, u64), bool)> },
     /// The simulator looks at all claims that are held.
     Looked(&'a Look<'a>),
     /// A client's call has ended.

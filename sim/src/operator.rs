@@ -145,6 +145,7 @@ impl World {
             calm: options.calm,
             everywhere: options.replicas == options.nodes,
             clockless: options.wild_wall_clock && options.wild_monotonic,
+            silent_us: options.election_timeout_ms * 1_000,
         };
         self.tell(Happening::Founded(terms));
         self.operator.genesis = Some(genesis);

@@ -17,6 +17,7 @@ use crate::world::{Event, World};
 use norn_engine::event::Principal;
 use norn_engine::{ClientId, Cursor, Effect, Event as Input, Founding, Observation, Ticket};
 use norn_model::config::Mutant;
+use norn_model::message::{PeerMessage, Peering};
 use norn_model::record::Record;
 use norn_model::task::Place;
 use norn_model::time::Now;
@@ -394,6 +395,19 @@ impl World {
         self.turn(node, vec![input.into()]);
     }
 
+    /// Reports which node a node hears now, and what that one says of this node.
+    fn tell_heard(&mut self, node: usize, input: &Input) {
+        let Input::Peer { from, message } = input else { return };
+        let (Some(from), Some(me)) = (self.place_of(*from), self.nodes[node].identity) else { return };
+        let report = match message {
+            PeerMessage::Peering(Peering::Heartbeat(heartbeat)) => {
+                Some(((heartbeat.boot, heartbeat.number), heartbeat.hears.contains(&me.node)))
+            }
+            _ => None,
+        };
+        self.tell(Happening::Heard { node, from, report });
+    }
+
     /// Has a node handle events in one turn.
     fn turn(&mut self, node: usize, events: Vec<Told>) {
         if self.nodes[node].running.is_none() {
@@ -401,6 +415,7 @@ impl World {
         }
         let now = self.nodes[node].now(self.now_us);
         let remembers = events.iter().map(|told| self.witness(node, &told.input, told.word)).max().unwrap_or(0);
+        events.iter().for_each(|told| self.tell_heard(node, &told.input));
         let Some(running) = &mut self.nodes[node].running else { return };
         let mut effects = Vec::new();
         running.steps += 1;

@@ -7,8 +7,9 @@
 //!
 //! Left to the lease are grants of a client that vanished, if it had confirmed them or they had been found again; also where a node
 //! crashed that the client had asked, or the leader that had made them before any node answered with them, for it may have been the
-//! only one that knew which question they were made for. Such a lease may be an attempt, too. Grants are not judged where clocks may
-//! have any rate.
+//! only one that knew which question they were made for. Such a lease may be an attempt, too. So may one whose leader could not reach
+//! a node that the client had asked: it does not wait for that node. A network that delays messages for as long as it takes to elect
+//! a leader does that as well, though nothing is cut. Grants are not judged where clocks may have any rate.
 //!
 //! Troubles are crashes and starts, pauses, cuts, changes of a partition's replicas and of its leader, and, of the client itself,
 //! what stops it and breaks its connections. Messages that were sent in vain in the meantime are repeated after pauses that double.
@@ -35,6 +36,8 @@ const BACK_ROUGH_US: u64 = 6_000_000;
 const PAUSE_US_MAX: u64 = 16_000_000;
 /// Time after which a trouble is over: nodes hear of each other again, and sessions have found their nodes.
 const SETTLED_US: u64 = 5_000_000;
+/// A clock may be faster than true time by one part in this number.
+const FAST_PART: u64 = 100;
 
 /// A call for work, by the id of its claim.
 #[derive(Debug)]
@@ -69,10 +72,32 @@ struct Grant {
     renewed: bool,
 }
 
+/// What a node knows of another one.
+#[derive(Debug)]
+struct Link {
+    /// When it last heard it.
+    heard_us: u64,
+    /// The latest heartbeat, and whether the other node hears this one, by that.
+    latest: (u64, u64),
+    hears: bool,
+    /// Until when the other node was last out of reach.
+    unreached_us: Option<u64>,
+}
+
+impl Link {
+    fn reaches(&self, silent_us: u64, now_us: u64) -> bool {
+        self.hears && now_us < self.heard_us + silent_us
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Reached {
     /// Monotonic clocks have the right rate.
     even: bool,
+    /// Time after which a node that is not heard is out of reach, by the fastest clock.
+    silent_us: u64,
+    /// By node, and the node that it hears.
+    links: BTreeMap<(usize, usize), Link>,
     /// Calls for work.
     asked: BTreeMap<ClaimId, Asked>,
     /// Calls that have ended.
@@ -187,12 +212,41 @@ impl Reached {
         Ok(())
     }
 
-    /// Judges the end of a grant's lease: whether that had to be no attempt.
-    fn expired(&mut self, history: &History, id: TaskId, token: Token) -> Result<(), String> {
+    /// Takes in that a node hears another one.
+    fn hears(&mut self, nodes: (usize, usize), report: Option<((u64, u64), bool)>, now_us: u64) {
+        let (heard_us, latest) = (now_us, (0, 0));
+        let link = self.links.entry(nodes).or_insert(Link { heard_us, latest, hears: true, unreached_us: None });
+        if !link.reaches(self.silent_us, now_us) {
+            link.unreached_us = Some(now_us);
+        }
+        link.heard_us = now_us;
+        // The counter of starts goes back where another machine takes over, or an earlier image of a disk.
+        let is_late = |(boot, number): (u64, u64)| boot == link.latest.0 && number <= link.latest.1;
+        if let Some((number, hears)) = report.filter(|(number, _)| !is_late(*number)) {
+            (link.latest, link.hears) = (number, hears);
+        }
+    }
+
+    /// Whether a node could reach another one all the time since then.
+    fn has_reached(&self, nodes: (usize, usize), since_us: u64, now_us: u64) -> bool {
+        let Some(link) = self.links.get(&nodes) else { return true };
+        link.reaches(self.silent_us, now_us) && link.unreached_us < Some(since_us)
+    }
+
+    /// Judges the end of a grant's lease at a leader: whether that had to be no attempt.
+    fn expired(
+        &mut self,
+        history: &History,
+        leader: usize,
+        (id, token): (TaskId, Token),
+        now_us: u64,
+    ) -> Result<(), String> {
         let Some(grant) = self.granted.remove(&(id, token)) else { return Ok(()) };
         // The crashed node may be the only one that knew that the call was over: a question can be as late as any message.
         let forgotten = self.asked.get(&grant.claim).is_some_and(|asked| asked.forgotten);
-        let known = forgotten || grant.renewed || self.confirmed.contains(&grant.claim);
+        let reached = |node: &usize| self.has_reached((leader, *node), grant.at_us, now_us);
+        let unasked = self.asked.get(&grant.claim).is_some_and(|asked| !asked.nodes.iter().all(reached));
+        let known = forgotten || unasked || grant.renewed || self.confirmed.contains(&grant.claim);
         let partition_us = self.partitions_us.get(&history.partition(&id)).copied().unwrap_or_default();
         let trouble_us = self.trouble_us.max(partition_us);
         if known || !self.even || trouble_us + SETTLED_US > grant.at_us {
@@ -210,7 +264,10 @@ impl Property for Reached {
     fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         let now_us = moment.time_us;
         match happening {
-            Happening::Founded(terms) => self.even = terms.even,
+            Happening::Founded(terms) => {
+                (self.even, self.silent_us) = (terms.even, terms.silent_us - terms.silent_us / FAST_PART);
+            }
+            Happening::Heard { node, from, report } => self.hears((*node, *from), *report, now_us),
             Happening::Sent { request: Request::Claim(claim) } if claim.confirms => {
                 self.confirming.insert(claim.claim);
             }
@@ -262,8 +319,8 @@ impl Property for Reached {
                 self.partitions_us.insert(PartitionId(*partition), now_us);
             }
             Happening::Looked(look) => self.looked(look, now_us)?,
-            Happening::Observed { observation: Observation::Expired { id, token }, .. } => {
-                self.expired(history, *id, *token)?;
+            Happening::Observed { node, observation: Observation::Expired { id, token }, .. } => {
+                self.expired(history, *node, (*id, *token), now_us)?;
             }
             _ => {}
         }
@@ -285,6 +342,7 @@ mod tests {
     const CLIENT: usize = 0;
     const LEADER: usize = 0;
     const BROKER: usize = 2;
+    const SILENT_US: u64 = 300_000;
 
     fn append(bench: &mut Bench<Reached>, op: Op) {
         let after = Viewstamp { epoch: 1, length: 0 };
@@ -308,7 +366,7 @@ mod tests {
     /// A cluster in which nothing has gone wrong for long.
     fn quiet() -> Bench<Reached> {
         let mut bench: Bench<Reached> = Bench::new();
-        bench.see(Happening::Founded(Terms { even: true, ..Terms::default() })).unwrap();
+        bench.see(Happening::Founded(Terms { even: true, silent_us: SILENT_US, ..Terms::default() })).unwrap();
         bench.pass(2 * SETTLED_US);
         bench
     }
@@ -439,5 +497,49 @@ mod tests {
         let mut bench = granted();
         bench.see(Happening::Crashed { node: BROKER }).unwrap();
         assert!(expires(&mut bench).is_ok(), "who knew may have crashed");
+    }
+
+    /// Has a node hear another one, which says whether it hears that node.
+    fn hear(bench: &mut Bench<Reached>, (node, from): (usize, usize), number: u64, hears: bool) {
+        bench.see(Happening::Heard { node, from, report: Some(((1, number), hears)) }).unwrap();
+    }
+
+    /// A grant whose leader has just heard its broker.
+    fn granted_in_touch() -> Bench<Reached> {
+        let mut bench = quiet();
+        hear(&mut bench, (LEADER, BROKER), 2, true);
+        granted_to(&mut bench, true);
+        bench
+    }
+
+    #[test]
+    fn a_lease_whose_leader_cannot_reach_who_knows_may_be_an_attempt() {
+        let pass = |bench: &mut Bench<Reached>| bench.pass(SILENT_US / 2);
+        let mut bench = granted_in_touch();
+        pass(&mut bench);
+        assert!(expires(&mut bench).is_err(), "it is in reach");
+        let mut bench = granted_in_touch();
+        bench.pass(SILENT_US);
+        assert!(expires(&mut bench).is_ok(), "it is silent");
+        let mut bench = granted_in_touch();
+        hear(&mut bench, (LEADER, BROKER), 3, false);
+        assert!(expires(&mut bench).is_ok(), "it does not hear the leader");
+        let mut bench = granted_in_touch();
+        hear(&mut bench, (LEADER, BROKER), 1, false);
+        assert!(expires(&mut bench).is_err(), "that is an old heartbeat");
+        let mut bench = granted_in_touch();
+        hear(&mut bench, (LEADER, BROKER), 3, false);
+        hear(&mut bench, (LEADER, BROKER), 4, true);
+        assert!(expires(&mut bench).is_ok(), "it was out of reach for a while, and is not asked again");
+        let mut bench = quiet();
+        hear(&mut bench, (LEADER, BROKER), 1, false);
+        hear(&mut bench, (LEADER, BROKER), 2, true);
+        pass(&mut bench);
+        granted_to(&mut bench, true);
+        assert!(expires(&mut bench).is_err(), "that was before");
+        let mut bench = granted_in_touch();
+        hear(&mut bench, (LEADER, BROKER + 1), 1, false);
+        hear(&mut bench, (BROKER, LEADER), 1, false);
+        assert!(expires(&mut bench).is_err(), "these are not asked, or do not ask");
     }
 }
