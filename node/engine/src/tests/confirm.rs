@@ -468,6 +468,26 @@ fn a_lease_that_is_over_before_its_broker_hears_of_it_was_no_attempt() {
     assert_eq!((next.id, next.attempt), (id, 1));
 }
 
+/// Goal: a grant that its leader cannot name for the moment is no attempt either. Method: the answer is lost, and the leader is handing
+/// its partition over, in vain, from before the question is repeated until after the lease is over.
+#[test]
+fn a_lease_that_is_over_before_its_leader_can_name_it_was_no_attempt() {
+    let (mut cluster, id, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    let claim = Claim { confirms: true, ..claim_of(CLAIM, SHORT_MS, 1) };
+    let number = ask_until(&mut cluster, broker, claim, (broker, is_answer, 1));
+    cluster.queue.retain(|event| !is_on_its_way(event, broker, is_answer));
+    let partition = cluster.nodes[leader].partition_of(&id);
+    let until_us = cluster.now.mono_after_ms(2 * SHORT_MS);
+    let replica = cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads it");
+    replica.consensus.leading_mut().expect("it leads").transferring_until_us = until_us;
+    cluster.advance(SHORT_MS + ASKING_MS);
+    assert!(!cluster.replica_of(leader, &id).consensus.is_lapsed(&id), "its broker still looks for it");
+    let granted = cluster.told(number);
+    assert_eq!((granted.id, granted.attempt), (id, 1));
+    assert!(cluster.confirms(broker).is_ok());
+}
+
 /// Goal: no pause and no death follows from it, also where the queue sets the length of leases.
 #[test]
 fn a_lease_of_the_queue_that_is_over_before_it_is_confirmed_was_no_attempt() {

@@ -74,7 +74,7 @@ pub enum Claiming {
     #[serde(rename = "gq")]
     ConfirmAsk { items: Vec<(TaskId, Token, ClaimId)> },
     /// Answer to `ConfirmAsk`: the sender has nothing more to say of `settled`; those in `back` go back, as by `Return`. Claims
-    /// in neither may be in an answer that the sender waits for.
+    /// in neither may be in an answer that the sender waits for, or be found again.
     #[serde(rename = "gn")]
     ConfirmAnswer { settled: Vec<(TaskId, Token)>, back: Vec<(TaskId, Token, Viewstamp)> },
     /// The call of a client is over, and the client has only `keeps` of its grants: the receiver revokes the rest.

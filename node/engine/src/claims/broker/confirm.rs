@@ -229,8 +229,9 @@ impl Node {
     }
 
     /// A leader asks about grants whose leases have expired. The answer names those that are being given back, and those that are
-    /// settled: no call here has them still to hand out or to be confirmed. It leaves out those that a client may still confirm, and
-    /// those that an outstanding answer may name, even if that answer's grants will be given back.
+    /// settled: no call here has them still to hand out or to be confirmed. It leaves out those that a client may still confirm, those
+    /// that an outstanding answer may name, even if that answer's grants will be given back, and those that a call may find again, as
+    /// no answer has named all that it holds in their partition.
     pub(crate) fn on_confirm_ask(&mut self, from: NodeId, items: &[(TaskId, Token, ClaimId)]) {
         let (mut settled, mut back) = (Vec::new(), Vec::new());
         let given_up = self.claims.broker.returns.given_up();
@@ -248,9 +249,12 @@ impl Node {
     /// Gives back an expired grant that no answer has named to its client. Returns whether it may yet come, or be confirmed.
     fn give_up_lapsed(&mut self, claim: ClaimId, (id, token): (TaskId, Token)) -> bool {
         let calls = self.claims.broker.confirming.range((claim, ClientId(0))..=(claim, ClientId(u64::MAX)));
+        let partition = self.partition_of(&id);
         let mut may_come = false;
         for number in calls.map(|(_, number)| *number).collect::<Vec<_>>() {
             let call = self.claims.broker.calls.get_mut(&number).expect("calls that confirm are under way");
+            // Between two rounds of a recall no question is open. What is never found is left by the client.
+            may_come |= call.recall.may_find_in(partition);
             if let Phase::Answered { grants, .. } = &call.phase {
                 // If it is not confirmed in time, it goes back with the call.
                 may_come |= grants.iter().any(|(of, its, _)| (*of, *its) == (id, token));

@@ -40,6 +40,11 @@ impl Recall {
         !self.open.is_empty()
     }
 
+    /// Whether the call may hold more in a partition than its answers named.
+    pub fn may_find_in(&self, partition: PartitionId) -> bool {
+        self.open.contains(&partition) || self.missed.contains_key(&partition)
+    }
+
     /// Number of partitions in which the call may hold more than its answers named. A call that has as many tasks as it asked for was
     /// not granted more, except in doubted partitions.
     pub fn left(&self, has_all: bool) -> usize {
