@@ -9,7 +9,8 @@
 //! crashed that the client had asked, or the leader that had made them before any node answered with them, for it may have been the
 //! only one that knew which question they were made for. Such a lease may be an attempt, too. So may one whose leader could not reach
 //! a node that the client had asked: it does not wait for that node. A network that delays messages for as long as it takes to elect
-//! a leader does that as well, though nothing is cut. Grants are not judged where clocks may have any rate.
+//! a leader does that as well, though nothing is cut. The claim of a task that has ended is dropped, and no client gets it back: a
+//! lease that is over before that is not judged. Grants are not judged where clocks may have any rate.
 //!
 //! Troubles are crashes and starts, pauses, cuts, changes of a partition's replicas and of its leader, and, of the client itself,
 //! what stops it and breaks its connections. Messages that were sent in vain in the meantime are repeated after pauses that double.
@@ -110,6 +111,8 @@ pub struct Reached {
     taken: BTreeSet<(TaskId, Token)>,
     /// Claims that were ever confirmed, also those that were left since.
     confirmed: BTreeSet<ClaimId>,
+    /// Tasks that have ended, as far as a node has heard since its start.
+    ended: BTreeSet<(usize, TaskId)>,
     /// When messages were last lost, duplicated or delayed at any time.
     rough_us: u64,
     /// Time of the last trouble of all, and of each partition.
@@ -118,9 +121,13 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// Takes in records. Each node writes down a grant; the first to do so is the leader.
+    /// Takes in records. Each node writes down a grant; the first to do so is the leader. It also writes down that a task has ended.
     fn note(&mut self, node: usize, records: &[Record], now_us: u64) {
         for record in records {
+            if let Record::Facts { items, .. } = record {
+                let ended = items.iter().filter(|(_, task)| task.ended().is_some());
+                self.ended.extend(ended.map(|(id, _)| (node, *id)));
+            }
             let Record::Ops { after, ops, .. } = record else { continue };
             for op in ops {
                 if let Op::Renew { items } = &**op {
@@ -246,7 +253,9 @@ impl Reached {
         let forgotten = self.asked.get(&grant.claim).is_some_and(|asked| asked.forgotten);
         let reached = |node: &usize| self.has_reached((leader, *node), grant.at_us, now_us);
         let unasked = self.asked.get(&grant.claim).is_some_and(|asked| !asked.nodes.iter().all(reached));
-        let known = forgotten || unasked || grant.renewed || self.confirmed.contains(&grant.claim);
+        // The task may have ended while the grant was being committed: then no answer names the grant.
+        let ended = self.ended.contains(&(leader, id)) || history.ended(&id).is_some();
+        let known = forgotten || unasked || ended || grant.renewed || self.confirmed.contains(&grant.claim);
         let partition_us = self.partitions_us.get(&history.partition(&id)).copied().unwrap_or_default();
         let trouble_us = self.trouble_us.max(partition_us);
         if known || !self.even || trouble_us + SETTLED_US > grant.at_us {
@@ -307,6 +316,7 @@ impl Property for Reached {
             Happening::Crashed { node } | Happening::Gone { node } => {
                 self.asked.values_mut().for_each(|asked| asked.forgotten |= asked.nodes.contains(node));
                 self.granted.values_mut().for_each(|grant| grant.crashed |= grant.node == *node);
+                self.ended.retain(|(of, _)| of != node);
             }
             Happening::Observed {
                 observation:
@@ -333,6 +343,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use norn_engine::Ticket;
+    use norn_model::task::{Cancel, Task};
     use norn_model::viewstamp::Viewstamp;
     use norn_wire::request::Claim;
     use std::sync::Arc;
@@ -497,6 +508,27 @@ mod tests {
         let mut bench = granted();
         bench.see(Happening::Crashed { node: BROKER }).unwrap();
         assert!(expires(&mut bench).is_ok(), "who knew may have crashed");
+    }
+
+    #[test]
+    fn the_lease_of_a_task_that_has_ended_is_not_judged() {
+        let learns = |bench: &mut Bench<Reached>, node, task, number| {
+            let items = Arc::new(vec![(id(number), task)]);
+            let records = [Record::Facts { partition: PARTITION, items }];
+            bench.see(Happening::Appended { node, ticket: Ticket(2), records: &records }).unwrap();
+        };
+        let cancelled = || Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 });
+        let mut bench = granted();
+        learns(&mut bench, LEADER, cancelled(), 1);
+        assert!(expires(&mut bench).is_ok(), "its leader knows");
+        let mut bench = granted();
+        bench.cancelled(1);
+        assert!(expires(&mut bench).is_ok(), "its end is acknowledged");
+        let mut bench = granted();
+        learns(&mut bench, LEADER, Task::from_spec(Arc::new(spec())), 1);
+        learns(&mut bench, LEADER, cancelled(), 2);
+        learns(&mut bench, BROKER, cancelled(), 1);
+        assert!(expires(&mut bench).is_err(), "it has not ended as far as its leader knows");
     }
 
     /// Has a node hear another one, which says whether it hears that node.
