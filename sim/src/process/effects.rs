@@ -16,9 +16,26 @@ use norn_model::task::{Wanted, in_order};
 use norn_storage::disk::Disk;
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
+
+/// The log entries in the facts that a turn has logged.
+pub(super) fn entries_of(effects: &[Effect]) -> BTreeSet<(TaskId, Token, u32)> {
+    let mut entries = BTreeSet::new();
+    for effect in effects {
+        let Effect::Persist { records, .. } = effect else { continue };
+        for record in records {
+            let Record::Facts { items, .. } = record else { continue };
+            for (id, task) in items.iter() {
+                let updates = task.facts.iter().flat_map(|facts| &facts.updates);
+                entries.extend(updates.map(|((token, number), _)| (*id, *token, *number)));
+            }
+        }
+    }
+    entries
+}
 
 impl World {
     /// Carries out the effects of a turn. What it has for a peer travels together. If the node crashes on the way, the messages before
@@ -224,11 +241,17 @@ impl World {
         }
     }
 
-    /// Reports a granted task's log as the leader's replica has it.
+    /// Reports a granted task's log as the leader's replica has it, up to the first entry of each claim that came in the same turn.
     fn tell_log(&mut self, node: usize, id: TaskId, token: Token) {
         let Some(running) = &self.nodes[node].running else { return };
         let task = running.core.task(self.history.partition(&id), &id);
-        let log: Vec<_> = task.into_iter().flat_map(in_order).collect();
+        let mut log: Vec<_> = task.into_iter().flat_map(in_order).collect();
+        // The last one of a token is its first entry.
+        let of_task =
+            (id, Token { epoch: 0, number: 0 }, 0)..=(id, Token { epoch: u64::MAX, number: u64::MAX }, u32::MAX);
+        let came = running.came_now.range(of_task).rev().map(|(_, token, sequence)| (*token, *sequence));
+        let came: BTreeMap<Token, u32> = came.collect();
+        log.retain(|(token, sequence, _)| came.get(token).is_none_or(|first| sequence < first));
         let away = log.iter().any(|(_, _, data)| data.here().is_none());
         let log: Vec<(Token, u32)> = log.into_iter().map(|(token, sequence, _)| (token, sequence)).collect();
         if away {

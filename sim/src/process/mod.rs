@@ -24,7 +24,7 @@ use norn_model::time::Now;
 use norn_storage::disk_latency::DiskLatencyMeter;
 use norn_storage::scrub::ScrubPace;
 use norn_wire::random::Random;
-use norn_wire::{NodeId, Request};
+use norn_wire::{NodeId, Request, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Client number of the operator at node 0. At each further node it is one less.
@@ -51,6 +51,8 @@ pub struct Running {
     clients: BTreeSet<u64>,
     requests: BTreeMap<(u64, u64), Request>,
     steps: u64,
+    /// Log entries that came in the present turn, if it has several events: a grant of that turn may have been made before them.
+    came_now: BTreeSet<(TaskId, Token, u32)>,
     /// How long the log has not been shortened on a disk that is nearly full.
     pub(crate) rest: Rest,
 }
@@ -236,6 +238,7 @@ impl World {
             clients: BTreeSet::new(),
             requests: BTreeMap::new(),
             steps: 0,
+            came_now: BTreeSet::new(),
             rest: Rest::at(self.now_us),
         })
     }
@@ -420,7 +423,9 @@ impl World {
         let mut effects = Vec::new();
         running.steps += 1;
         let check = running.steps.is_multiple_of(self.options.check_every);
+        let several = events.len() > 1;
         running.core.turn(now, events.into_iter().map(|told| told.input), &mut effects);
+        running.came_now = if several { effects::entries_of(&effects) } else { BTreeSet::new() };
         let checked = if check { running.core.check() } else { Ok(()) };
         if let Err(reason) = checked {
             self.fail("check", format!("node {node}: {reason}"));
