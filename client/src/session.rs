@@ -86,7 +86,8 @@ pub struct Session {
     random: Random,
     id_generator: IdGenerator,
     links: Links,
-    calls: BTreeMap<CallId, Pending>,
+    /// Boxed, because a map reserves room for several entries at once and most sessions have one call under way.
+    calls: BTreeMap<CallId, Box<Pending>>,
     calls_bytes: usize,
     calls_submitted: u64,
     /// Number of calls that may fare better at another node.
@@ -210,7 +211,7 @@ impl Session {
                 self.seekers += usize::from(pending.seeks());
                 self.timers.insert((pending.wake_us, id));
                 self.queues[pending.needs as usize].insert(pending.order, id);
-                self.calls.insert(id, pending);
+                self.calls.insert(id, Box::new(pending));
                 None
             }
         };
