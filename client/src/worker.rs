@@ -1,8 +1,8 @@
 //! A worker: handlers by task type, and the protocol around them.
 //!
 //! A [`Worker`] claims only while it has room, runs one handler for each task, renews all its claims in the background, stops a handler
-//! whose lease is lost or whose [time limit](Worker::time_limit) is over, reports outcomes, and drains gracefully. With many claims it
-//! is cheaper under a [session](Worker::session).
+//! whose lease is lost or whose [time limit](Worker::time_limit) is over, reports outcomes, and drains gracefully. The claim for the next
+//! task leaves together with the report of the last. With many claims it is cheaper under a [session](Worker::session).
 //!
 //! A handler may run more than once for a task, and after a lost lease another worker may already run. Effects on outside systems
 //! should therefore carry two values. The task's [id](Context::id) is an idempotency key: it lets the target recognize a repeat, such
@@ -38,6 +38,7 @@
 mod context;
 mod deadline;
 mod lanes;
+mod reports;
 mod run;
 mod session;
 #[cfg(test)]
@@ -308,7 +309,8 @@ impl Worker {
         self
     }
 
-    /// Sets how many tasks to work on at once.
+    /// Sets how many handlers may run at once. The next task is claimed as soon as a handler has ended, before its outcome is known to be
+    /// stored; where outcomes cannot be stored, at most twice as many tasks are held.
     pub fn concurrency(mut self, concurrency: usize) -> Worker {
         self.concurrency = concurrency;
         self

@@ -121,6 +121,11 @@ impl Held {
         self.reporting.store(true, Ordering::Release);
     }
 
+    /// Whether the handler has ended, and its outcome is being reported.
+    pub fn is_reporting(&self) -> bool {
+        self.reporting.load(Ordering::Acquire)
+    }
+
     pub fn lose(&self) {
         self.expires.end();
     }

@@ -1,15 +1,14 @@
 //! The worker's loop: claim, run, renew, report, drain.
 
-use super::context::{Held, REPORT_PAUSE, report_pause};
+use super::context::{Held, REPORT_PAUSE};
 use super::deadline::{Limit, from_now};
 use super::lanes::Lanes;
+use super::reports::{Reporter, Reports};
 use super::session::Session;
 use super::{Context, Handler, InvalidHandler, Outcome, Summary, Worker};
-use crate::client::{Claimed, Claims, Client, CompleteOptions, FailOptions};
-use crate::session::Draft;
+use crate::client::{Claimed, Claims, Client};
 use norn_wire::error::Error;
 use norn_wire::ids::{TaskId, Token};
-use norn_wire::limits;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -29,7 +28,7 @@ pub(super) const REPORT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How a claim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
+pub(super) enum Ending {
     Done,
     Retried,
     Invalid,
@@ -51,6 +50,7 @@ struct Running {
     tasks: JoinSet<(Key, Ending)>,
     session: Session,
     lanes: Lanes,
+    reports: Reports,
     renewing: Option<Boxed<Renewals>>,
     releasing: JoinSet<()>,
     /// End of the drain, once it has begun.
@@ -77,6 +77,7 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
     let mut running = Running {
         session: Session::new(&worker),
         lanes: Lanes::new(&worker),
+        reports: Reports::new(),
         worker,
         held: BTreeMap::new(),
         tasks: JoinSet::new(),
@@ -96,6 +97,7 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
                 running.drained_at = Some(from_now(running.worker.drain_timeout));
             }
             claims = running.lanes.claimed() => running.claimed(claims),
+            () = running.reports.next(&running.worker.client) => {}
             lost = running.session.changed(running.drained_at.is_some()) => {
                 if lost {
                     running.abandon_calls();
@@ -131,9 +133,13 @@ impl Running {
         self.lanes.refusal.take().or(self.session.refusal.take())
     }
 
-    /// Number of tasks that can be claimed in addition to those that calls under way may bring.
+    /// Number of tasks that can be claimed in addition to those that calls under way may bring. A task whose handler has ended takes no
+    /// room; where outcomes cannot be stored, at most as many of these are held as handlers may run.
     fn room(&self) -> usize {
-        self.worker.concurrency.saturating_sub(self.held.len() + self.lanes.asked())
+        let (concurrency, held) = (self.worker.concurrency, self.held.len());
+        let running = self.held.values().filter(|held| !held.is_reporting()).count();
+        let room = concurrency.saturating_sub(running).min(concurrency.saturating_mul(2).saturating_sub(held));
+        room.saturating_sub(self.lanes.asked())
     }
 
     fn may_claim(&self) -> bool {
@@ -193,9 +199,9 @@ impl Running {
         let (limit, children) = (Arc::new(Limit::new(limit)), Arc::default());
         let context = Context { client, granted, held: Arc::clone(&held), limit, children };
         let (handler, invalid) = (Arc::clone(handler), Arc::clone(&self.worker.invalid));
-        let report_timeout = self.worker.report_timeout;
+        let (reporter, report_timeout) = (self.reports.reporter(&self.worker.client), self.worker.report_timeout);
         self.held.insert(key, held);
-        self.tasks.spawn(async move { (key, work(context, handler, invalid, report_timeout).await) });
+        self.tasks.spawn(async move { (key, work(context, handler, invalid, (reporter, report_timeout)).await) });
     }
 
     fn renewed(&mut self, renewals: Renewals) {
@@ -246,6 +252,8 @@ impl Running {
     /// Stops the remaining handlers and releases their tasks; the end of the session does so for all tasks claimed under it.
     async fn release_rest(mut self) -> Summary {
         self.tasks.abort_all();
+        // Completions that are not known to be stored are abandoned: their tasks are released.
+        self.reports = Reports::new();
         // Some may have ended by themselves in the meantime.
         while let Some(ended) = self.tasks.join_next().await {
             if let Ok((key, ending)) = ended {
@@ -305,7 +313,12 @@ impl<T> Drop for Stop<T> {
 }
 
 /// Runs a handler and reports its outcome, while the lease is held.
-async fn work(context: Context, handler: Handler, invalid: InvalidHandler, report_timeout: Duration) -> Ending {
+async fn work(
+    context: Context,
+    handler: Handler,
+    invalid: InvalidHandler,
+    (reporter, report_timeout): (Reporter, Duration),
+) -> Ending {
     let held = &context.held;
     let handled = tokio::select! {
         biased;
@@ -314,14 +327,14 @@ async fn work(context: Context, handler: Handler, invalid: InvalidHandler, repor
     };
     let outcome = match handled {
         Ok(outcome) => outcome,
-        Err(reason) => return give_up(&context, reason, report_timeout).await,
+        Err(reason) => return give_up(&context, reason, &reporter, report_timeout).await,
     };
     held.report_begins();
     let children = std::mem::take(&mut *context.children.lock().unwrap_or_else(PoisonError::into_inner));
     tokio::select! {
         biased;
         () = held.lost() => lost(held),
-        ending = report(&context.client, held, outcome, children) => ending,
+        ending = reporter.report(held, outcome, children) => ending,
     }
 }
 
@@ -394,14 +407,14 @@ async fn handle_invalid(context: &Context, invalid: InvalidHandler, reason: Stri
 
 /// Reports the failure of an attempt whose handler is stopped, or blocks its thread and runs on, which only the token can fence. The
 /// claim is not renewed any more: even if no node takes the report, the task is claimable when the lease ends.
-async fn give_up(context: &Context, reason: String, report_timeout: Duration) -> Ending {
+async fn give_up(context: &Context, reason: String, reporter: &Reporter, report_timeout: Duration) -> Ending {
     let held = &context.held;
     let Some(lease_ends) = held.give_up() else {
         return lost(held);
     };
     tokio::select! {
         biased;
-        _ = report(&context.client, held, Outcome::Retry { reason }, Vec::new()) => Ending::TimedOut,
+        _ = reporter.report(held, Outcome::Retry { reason }, Vec::new()) => Ending::TimedOut,
         () = held.session_lost() => Ending::TimedOut,
         () = sleep_until(Some(lease_ends)) => Ending::TimedOut,
         () = tokio::time::sleep(report_timeout) => Ending::Unreported { lease_ends },
@@ -414,57 +427,4 @@ fn panic_reason(error: tokio::task::JoinError) -> String {
     };
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the handler panicked: {}", said.unwrap_or("without a message"))
-}
-
-/// Cuts a text to the limit of the protocol, at a character boundary.
-fn cut(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(limits::TEXT_BYTES_MAX));
-    text
-}
-
-/// Repeats the report until the outcome is known.
-async fn report(client: &Client, held: &Held, outcome: Outcome, children: Vec<Draft>) -> Ending {
-    let (id, token) = (held.id, held.token);
-    let fail = match outcome {
-        Outcome::Done(result) => match complete(client, held, result, children).await {
-            Ok(()) => return Ending::Done,
-            // The node will never take it; report that instead of letting the lease expire.
-            Err(error) if error.code == norn_wire::ErrorCode::Invalid => {
-                FailOptions::new(id, token).reason(cut(format!("completion refused: {error}"))).invalid()
-            }
-            Err(error) => return refused(held, &error),
-        },
-        Outcome::RetryLater { after, reason } => {
-            let after = after.min(Duration::from_millis(limits::DELAY_MS_MAX));
-            FailOptions::new(id, token).reason(cut(reason)).retry_in(after)
-        }
-        Outcome::Retry { reason } => FailOptions::new(id, token).reason(cut(reason)),
-        Outcome::Invalid { reason } => FailOptions::new(id, token).reason(cut(reason)).invalid(),
-    };
-    loop {
-        match client.fail(fail.clone()).await {
-            Ok(()) if fail.invalid => return Ending::Invalid,
-            Ok(()) => return Ending::Retried,
-            Err(error) if error.passes() => tokio::time::sleep(report_pause(&error)).await,
-            Err(error) => return refused(held, &error),
-        }
-    }
-}
-
-async fn complete(client: &Client, held: &Held, result: Option<Vec<u8>>, children: Vec<Draft>) -> Result<(), Error> {
-    let sequence = held.sequence(client).await?;
-    let mut options = CompleteOptions::new(held.id, held.token).sequence(sequence);
-    (options.result, options.children) = (result, children);
-    loop {
-        match client.complete(options.clone()).await {
-            Ok(_) => return Ok(()),
-            Err(error) if error.passes() => tokio::time::sleep(report_pause(&error)).await,
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn refused(held: &Held, error: &Error) -> Ending {
-    tracing::warn!(id = %held.id, token = %held.token, %error, "outcome refused");
-    Ending::Lost
 }

@@ -2,6 +2,7 @@
 
 mod groups;
 mod hangs;
+mod reports;
 mod sessions;
 
 use super::*;
@@ -40,6 +41,10 @@ struct Table {
     refuse_renewals: Option<ErrorCode>,
     /// Renewals are not answered.
     ignore_renewals: bool,
+    /// Number of items in each completion that was received.
+    completions: Vec<usize>,
+    /// Completions are not answered, and have no effect.
+    ignore_completions: bool,
     /// If set, reported failures are not answered; counts them.
     failures_ignored: Option<usize>,
     /// For how long releases are answered `unknown` without effect, and when that began.
@@ -168,7 +173,12 @@ impl Table {
                 Response::Renewed(items.iter().map(|(id, _)| renewed(*id)).collect())
             }
             Request::Update { id, sequence, data, .. } => self.update(id, sequence as usize, data),
+            Request::Complete { items, .. } if self.ignore_completions => {
+                self.completions.push(items.len());
+                return Reply::Silence;
+            }
             Request::Complete { items, .. } => {
+                self.completions.push(items.len());
                 let mut acked = Vec::new();
                 for item in items {
                     let result = item.result.map(serde_bytes::ByteBuf::into_vec);
