@@ -196,6 +196,8 @@ impl Node {
         for event in events {
             count += 1;
             self.handle_signals();
+            // What this event asks for must not miss work that came with one before it.
+            self.publish_dirty_heads();
             self.on_event(event);
             self.talk_to_itself();
             if self.halted || self.retired {
@@ -291,6 +293,13 @@ impl Node {
         if self.halted {
             // Nothing that this step decided may reach the disk or the network.
             effects.retain(|effect| matches!(effect, Effect::Halt { .. }));
+        }
+    }
+
+    fn publish_dirty_heads(&mut self) {
+        while let Some(partition) = self.dirty_heads.pop_first() {
+            self.publish_heads(partition);
+            self.talk_to_itself();
         }
     }
 
