@@ -21,6 +21,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// Longest sync of a slow disk: one that began before all was healed ends long before all is judged.
+const SYNC_US_MAX: u64 = 10_000_000;
+
 /// The log entries in the facts that a turn has logged.
 pub(super) fn entries_of(effects: &[Effect]) -> BTreeSet<(TaskId, Token, u32)> {
     let mut entries = BTreeSet::new();
@@ -274,7 +277,7 @@ impl World {
         if random.chance(self.options.sync_slow_ppm, 1_000_000) && self.phase == crate::world::Phase::Safety {
             delay_us = random.between(delay_us, 100_000);
         }
-        delay_us *= self.nodes[node].disk.slowness();
+        delay_us = (delay_us * self.nodes[node].disk.slowness()).min(SYNC_US_MAX);
         let crash_us = std::mem::take(&mut self.nodes[node].crash_in_sync).then(|| random.between(0, delay_us));
         let boot = self.nodes[node].boot;
         if let Some(crash_us) = crash_us {

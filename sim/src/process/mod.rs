@@ -436,19 +436,12 @@ impl World {
             return self.take_out(node);
         }
         let look = check || effects.iter().any(changes_table);
-        if look {
-            self.look(node);
-        }
+        let running = self.nodes[node].running.as_ref().filter(|_| look);
+        let views = running.map(|running| running.core.inspect()).unwrap_or_default();
         self.carry_out(node, effects);
+        // After the effects: a replica may have been left and taken anew in this very turn.
+        views.iter().for_each(|view| self.tell(Happening::Replica { node, view }));
         self.schedule_node_wake(node);
-    }
-
-    fn look(&mut self, node: usize) {
-        let Some(running) = &self.nodes[node].running else { return };
-        let views = running.core.inspect();
-        for view in &views {
-            self.tell(Happening::Replica { node, view });
-        }
     }
 
     /// Delivers an envelope of a peer.
