@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_model::config::Mutant;
 
 /// All bugs that the simulator catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 102] = [
+pub const ALL: [(&str, Mutant); 103] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -102,6 +102,7 @@ pub const ALL: [(&str, Mutant); 102] = [
     ("paused-grants", Mutant::PausedGrants),
     ("wait-ignored", Mutant::WaitIgnored),
     ("heads-untold", Mutant::HeadsUntold),
+    ("heads-of-turn-before", Mutant::HeadsOfTurnBefore),
     ("hello-shuts-out", Mutant::HelloShutsOut),
     ("ids-go-back", Mutant::IdsGoBack),
     ("purges-early", Mutant::PurgesEarly),
@@ -423,6 +424,30 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             ..plain
         },
         Mutant::WatchGapUnheeded => Overrides { watchers: Some(2), crash_mean_ms: Some(800), ..plain },
+        // A leader lacks work when it is asked for it, and it comes together with the last answer.
+        Mutant::HeadsOfTurnBefore => Overrides {
+            enveloped: Some(true),
+            gather_us_max: Some(20_000),
+            nodes: Some(3),
+            replicas: Some(3),
+            queues: Some(3),
+            partitions: Some(2),
+            loss_ppm: Some(20_000),
+            delay_us_max: Some(30_000),
+            cut_mean_ms: Some(4_000),
+            cut_ms_max: Some(2_000),
+            crash_mean_ms: Some(0),
+            wait_percent: Some(0),
+            strict_percent: Some(100),
+            limit_percent: Some(0),
+            delay_percent: Some(0),
+            after_percent: Some(0),
+            key_percent: Some(0),
+            children_percent: Some(0),
+            cancel_percent: Some(0),
+            policy_mean_ms: Some(0),
+            ..plain
+        },
         // There is a backlog, and grants come from where the work is known to be.
         Mutant::HeadsUntold => Overrides {
             calm: Some(true),

@@ -197,7 +197,9 @@ impl Node {
             count += 1;
             self.handle_signals();
             // What this event asks for must not miss work that came with one before it.
-            self.publish_dirty_heads();
+            if !mutant!(self.config, HeadsOfTurnBefore) {
+                self.publish_dirty_heads();
+            }
             self.on_event(event);
             self.talk_to_itself();
             if self.halted || self.retired {

@@ -302,6 +302,8 @@ pub enum Mutant {
     WaitIgnored,
     /// Leaders do not advertise changes of their heads.
     HeadsUntold,
+    /// A leader publishes heads only at the end of a turn, so its later events do not know of the work that came with its earlier ones.
+    HeadsOfTurnBefore,
     /// A purged task is forgotten at once, at each replica independently.
     PurgesEarly,
     /// A task is purged whether or not it has ended.

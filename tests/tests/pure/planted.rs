@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// For each planted bug a seed from which it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`. A change of what
 /// the simulator draws requires a search for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 102] = [
+const CAUGHT_FROM: [(Mutant, u64); 103] = [
     (Mutant::VoteNotDurable, 21),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -97,6 +97,7 @@ const CAUGHT_FROM: [(Mutant, u64); 102] = [
     (Mutant::PausedGrants, 9),
     (Mutant::WaitIgnored, 2),
     (Mutant::HeadsUntold, 2),
+    (Mutant::HeadsOfTurnBefore, 11),
     (Mutant::HelloShutsOut, 4),
     (Mutant::IdsGoBack, 10),
     (Mutant::PurgesEarly, 5),
@@ -108,7 +109,7 @@ const CAUGHT_FROM: [(Mutant, u64); 102] = [
     (Mutant::RoutesAskedOnce, 3026),
     (Mutant::MovesUnheeded, 10),
     (Mutant::ArchivesUnasked, 5030),
-    (Mutant::AcksAfterPromise, 3061),
+    (Mutant::AcksAfterPromise, 3142),
     (Mutant::StateFromOthers, 226),
     (Mutant::TurnRetaken, 62),
     (Mutant::WantsWholeRoom, 3003),
@@ -119,7 +120,7 @@ const SEEDS_EACH: u64 = 60;
 /// Checks the nodes' state rarely: many seeds are tried, and these bugs show in what clients see. Nodes handle each message by itself,
 /// as with peers of protocol version 3, unless the bug is about what is handled together.
 fn seldom(mutant: Mutant) -> Overrides {
-    let together = matches!(mutant, Mutant::GroupAnswersEarly | Mutant::TurnWrittenInPart);
+    let together = matches!(mutant, Mutant::GroupAnswersEarly | Mutant::TurnWrittenInPart | Mutant::HeadsOfTurnBefore);
     let (enveloped, gather_us_max) = (Some(together), (!together).then_some(0));
     Overrides { check_every: Some(128), enveloped, gather_us_max, ..Overrides::default() }
 }

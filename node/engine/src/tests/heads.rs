@@ -1,6 +1,7 @@
 //! What claims look at.
 
 use super::*;
+use norn_model::message::Claiming;
 use norn_model::task::{Cancel, Facts, Task};
 
 const EACH: usize = 40;
@@ -95,6 +96,52 @@ fn a_leader_grants_no_head_that_is_out_of_date_within_the_step() {
         cluster.queue.push_back((leader, Event::Wake));
         cluster.drain();
     }
+}
+
+/// Goal: a leader that has asked the cohorts for work does not miss what came earlier in the turn in which their last answers came.
+/// Method: another node accepts a task while the cohorts are asked, and the leader gets the task and the answers in one turn.
+#[test]
+fn a_probe_sees_the_work_that_came_earlier_in_the_turn() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    assert_eq!(cluster.claim(0, 60_000)[0].id, id);
+    cluster.advance(1_000);
+    let leader = cluster.leader(&id);
+    let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
+    let [leader_id, asking_id] = [leader, others[0]].map(|index| cluster.nodes[index].founding.node);
+    let now = cluster.now;
+    let step = |node: &mut Node, events: Vec<Event>| {
+        let mut effects = Vec::new();
+        node.turn(now, events, &mut effects);
+        effects
+    };
+    let probe = Claiming::Probe { request_id: 1, queues: vec![spec(b"", 0).queue] };
+    let probe = Event::Peer { from: asking_id, message: probe.into() };
+    let pulled = step(&mut cluster.nodes[leader], vec![probe]).into_iter().find_map(|effect| match effect {
+        Effect::Send { message: PeerMessage::Claiming(Claiming::Pull { request_id, .. }), .. } => Some(request_id),
+        _ => None,
+    });
+    let pulled = pulled.expect("the cohorts are asked");
+    let tasks = vec![NewTask { id: cluster.id(9), spec: spec(b"y", 0) }];
+    let request = Request::Enqueue { tasks, acks: Acks::Quorum };
+    let principal = Principal { name: "tester".into(), node: false };
+    let accept = Event::Request { client: CLIENT, number: 9, principal, request };
+    let to_leader = step(&mut cluster.nodes[others[0]], vec![accept]).into_iter().filter_map(|effect| match effect {
+        Effect::Send { to, message } if to == leader_id => Some(Event::Peer { from: asking_id, message }),
+        _ => None,
+    });
+    let mut turn: Vec<Event> = to_leader.collect();
+    assert!(!turn.is_empty(), "the task is on its way");
+    for index in others {
+        let partitions = cluster.nodes[index].partitions.keys().copied().collect();
+        let message = Claiming::Pulled { request_id: pulled, partitions, ready: Vec::new(), more: false };
+        turn.push(Event::Peer { from: cluster.nodes[index].founding.node, message: message.into() });
+    }
+    let answers = step(&mut cluster.nodes[leader], turn).into_iter().find_map(|effect| match effect {
+        Effect::Send { message: PeerMessage::Claiming(Claiming::Probed { heads, .. }), .. } => Some(heads),
+        _ => None,
+    });
+    assert!(answers.expect("the probe is answered")[0].is_some(), "there is work");
 }
 
 /// Goal: a leader whose replica is cleared in the same step announces no task of it any more. Method: what follows from the end of
