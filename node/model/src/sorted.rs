@@ -1,14 +1,16 @@
 //! Sorted map and set for millions of small entries: a B+ tree of two levels, with leaves ("chunks") that are allocated for what they
-//! hold.
+//! hold, and one node above them.
 //!
 //! A node of `BTreeMap` has room for eleven entries, and is little more than half full where keys ascend, as ids of tasks do. So an entry
 //! takes nearly twice its size. Here a full chunk is left behind full, a chunk that was split is allocated anew, and keys stand apart from
-//! values: no entry is padded, and a search reads keys alone. The first chunk needs no place in the tree, so that a small set is one
-//! allocation.
+//! values: no entry is padded, and a search reads keys alone. The first chunk needs no place in the node above, so that a small set is
+//! one allocation.
 //!
-//! Insertion and removal move at most a chunk and search the tree above: O(log n), with few allocations.
+//! A search halves the node above and then a chunk: O(log n), twice as fast as a search of a `BTreeMap` for the last key up to one.
+//! Insertion and removal move at most a chunk. Once in dozens of times they divide or join chunks, and then move the shorter part of the
+//! node above: at most n / 128 places of 70 bytes, none of them where keys ascend or the least go first.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 /// Most entries of a chunk.
@@ -131,14 +133,16 @@ fn is_before_end<K: Ord>(key: &K, end: Bound<&K>) -> bool {
 pub struct SortedMap<K, V> {
     /// The least entries; empty only if the map is.
     first: Chunk<K, V>,
-    /// All others. A chunk's key is not above its entries, and above those of the chunk before it.
-    chunks: BTreeMap<K, Chunk<K, V>>,
+    /// All others, numbered from 1.
+    chunks: VecDeque<Chunk<K, V>>,
+    /// For each of those a key that is not above its entries, and above those of the chunk before it.
+    bounds: VecDeque<K>,
     len: usize,
 }
 
 impl<K, V> Default for SortedMap<K, V> {
     fn default() -> Self {
-        SortedMap { first: Chunk::default(), chunks: BTreeMap::new(), len: 0 }
+        SortedMap { first: Chunk::default(), chunks: VecDeque::new(), bounds: VecDeque::new(), len: 0 }
     }
 }
 
@@ -153,115 +157,130 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         self.len == 0
     }
 
-    /// The chunk in which a key is or would be.
-    fn chunk(&self, key: &K) -> &Chunk<K, V> {
-        self.chunks.range(..=key).next_back().map_or(&self.first, |(_, chunk)| chunk)
+    /// The number of the chunk in which a key is or would be.
+    fn number(&self, key: &K) -> usize {
+        self.bounds.partition_point(|bound| bound <= key)
     }
 
-    fn chunk_mut(&mut self, key: &K) -> (Option<K>, &mut Chunk<K, V>) {
-        let SortedMap { first, chunks, .. } = self;
-        chunks.range_mut(..=key).next_back().map_or((None, first), |(from, chunk)| (Some(*from), chunk))
+    fn chunk(&self, number: usize) -> &Chunk<K, V> {
+        number.checked_sub(1).map_or(&self.first, |place| &self.chunks[place])
+    }
+
+    fn chunk_mut(&mut self, number: usize) -> &mut Chunk<K, V> {
+        number.checked_sub(1).map_or(&mut self.first, |place| &mut self.chunks[place])
+    }
+
+    /// The chunk of a key, and the place in it where the key is or would be.
+    fn find(&self, key: &K) -> (usize, Result<usize, usize>) {
+        let number = self.number(key);
+        (number, self.chunk(number).keys.binary_search(key))
     }
 
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
-        let chunk = self.chunk(key);
+        let chunk = self.chunk(self.number(key));
         chunk.keys.binary_search(key).ok().map(|place| &chunk.values[place])
     }
 
     /// The value of a key.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let (_, chunk) = self.chunk_mut(key);
-        chunk.keys.binary_search(key).ok().map(|place| &mut chunk.values[place])
+        let (number, place) = self.find(key);
+        place.ok().map(|place| &mut self.chunk_mut(number).values[place])
     }
 
     /// Whether there is a key.
     pub fn contains_key(&self, key: &K) -> bool {
-        self.chunk(key).keys.binary_search(key).is_ok()
+        self.find(key).1.is_ok()
     }
 
     /// Sets the value of a key; returns the one that it had.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let (from, chunk) = self.chunk_mut(&key);
-        match chunk.keys.binary_search(&key) {
-            Ok(place) => return Some(std::mem::replace(&mut chunk.values[place], value)),
-            Err(place) if chunk.len() < CHUNK_MAX => chunk.insert(place, key, value),
-            Err(place) => self.split(from, place, key, value),
+        match self.find(&key) {
+            (number, Ok(place)) => Some(std::mem::replace(&mut self.chunk_mut(number).values[place], value)),
+            (number, Err(place)) => {
+                self.insert_at((number, place), key, value);
+                None
+            }
         }
-        self.len += 1;
-        None
     }
 
     /// The value of a key; if there is none, one that is made.
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
-        if !self.contains_key(&key) {
-            self.insert(key, make());
+        let (number, place) = match self.find(&key) {
+            (number, Ok(place)) => (number, place),
+            (number, Err(place)) => self.insert_at((number, place), key, make()),
+        };
+        &mut self.chunk_mut(number).values[place]
+    }
+
+    /// Inserts an entry at a place of a chunk, or of one that is divided off it; returns where it is then.
+    fn insert_at(&mut self, (number, place): (usize, usize), key: K, value: V) -> (usize, usize) {
+        self.len += 1;
+        let chunk = self.chunk_mut(number);
+        if chunk.len() == CHUNK_MAX {
+            return self.split((number, place), key, value);
         }
-        self.get_mut(&key).expect("just inserted")
+        chunk.insert(place, key, value);
+        (number, place)
     }
 
     /// Inserts an entry at a place of a full chunk. Where keys ascend, what stays behind is full.
-    fn split(&mut self, from: Option<K>, place: usize, key: K, value: V) {
-        let chunk = match from {
-            Some(from) => self.chunks.get_mut(&from).expect("just seen"),
-            None => &mut self.first,
-        };
+    fn split(&mut self, (number, place): (usize, usize), key: K, value: V) -> (usize, usize) {
+        let chunk = self.chunk_mut(number);
         assert_eq!(chunk.len(), CHUNK_MAX, "a chunk with room is split");
         let at = if place == CHUNK_MAX { place } else { place.clamp(SPLIT_MIN, SPLIT_MAX) };
         let mut tail = chunk.split_off(at);
-        if place <= at && at < CHUNK_MAX {
-            chunk.insert(place, key, value);
-        } else {
-            tail.insert(place - at, key, value);
+        let is_behind = place > at || at == CHUNK_MAX;
+        let (chunk, place) = if is_behind { (&mut tail, place - at) } else { (chunk, place) };
+        chunk.insert(place, key, value);
+        if self.chunks.get(number).is_some_and(|next| next.len() + tail.len() <= JOINED_MAX) {
+            tail.append(self.take_chunk(number + 1));
         }
-        let tail_from = tail.keys[0];
-        if let Some(next) = self.after(from).filter(|next| self.chunks[next].len() + tail.len() <= JOINED_MAX) {
-            tail.append(self.chunks.remove(&next).expect("just seen"));
-        }
-        self.chunks.insert(tail_from, tail);
+        self.bounds.insert(number, tail.keys[0]);
+        self.chunks.insert(number, tail);
+        (number + usize::from(is_behind), place)
     }
 
-    /// The key of the chunk after one.
-    fn after(&self, from: Option<K>) -> Option<K> {
-        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
-        self.chunks.range((from, Bound::Unbounded)).next().map(|(next, _)| *next)
+    /// Takes a chunk out, but for the first one.
+    fn take_chunk(&mut self, number: usize) -> Chunk<K, V> {
+        let place = number.checked_sub(1).expect("the first chunk stays");
+        assert!(self.bounds.remove(place).is_some(), "a chunk has no bound");
+        self.chunks.remove(place).expect("there is such a chunk")
     }
 
     /// Removes a key; returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let (from, chunk) = self.chunk_mut(key);
-        let place = chunk.keys.binary_search(key).ok()?;
-        let value = chunk.remove(place);
+        let (number, place) = self.find(key);
+        let chunk = self.chunk_mut(number);
+        let value = chunk.remove(place.ok()?);
         let len = chunk.len();
         chunk.trim();
         assert!(self.len > 0, "an entry is removed that was not counted");
         self.len -= 1;
         if len < JOIN_BELOW {
-            self.join(from, len);
+            self.join(number);
         }
         Some(value)
     }
 
     /// Joins a chunk that has become small with a neighbour.
-    fn join(&mut self, from: Option<K>, len: usize) {
+    fn join(&mut self, number: usize) {
+        let len = self.chunk(number).len();
         let has_room = |chunk: &Chunk<K, V>| len == 0 || chunk.len() + len <= JOINED_MAX;
-        if let Some(next) = self.after(from).filter(|next| has_room(&self.chunks[next])) {
-            let next = self.chunks.remove(&next).expect("just seen");
-            let chunk = from.map_or(&mut self.first, |from| self.chunks.get_mut(&from).expect("just seen"));
-            chunk.append(next);
-        } else if let Some(from) = from {
-            let before = self.chunks.range(..from).next_back().map_or(&self.first, |(_, chunk)| chunk);
-            if has_room(before) {
-                let chunk = self.chunks.remove(&from).expect("just seen");
-                let before = self.chunks.range_mut(..from).next_back().map_or(&mut self.first, |(_, chunk)| chunk);
-                before.append(chunk);
-            }
-        }
+        let later = if self.chunks.get(number).is_some_and(has_room) {
+            number + 1
+        } else if number > 0 && has_room(self.chunk(number - 1)) {
+            number
+        } else {
+            return;
+        };
+        let chunk = self.take_chunk(later);
+        self.chunk_mut(later - 1).append(chunk);
     }
 
     /// All entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        std::iter::once(&self.first).chain(self.chunks.values()).flat_map(|chunk| chunk.entries(0))
+        std::iter::once(&self.first).chain(&self.chunks).flat_map(|chunk| chunk.entries(0))
     }
 
     /// All keys in order.
@@ -274,18 +293,17 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// The key of the chunk with the first entry within a lower bound, and whether that is none of the tree's.
-    fn chunk_at(&self, start: Bound<&K>) -> (Bound<K>, bool) {
-        let from = bound_key(start).and_then(|key| self.chunks.range(..=key).next_back());
-        from.map_or((Bound::Unbounded, true), |(from, _)| (Bound::Included(*from), false))
+    /// The number of the chunk with the first entry within a lower bound, or with the last one before it.
+    fn number_at(&self, start: Bound<&K>) -> usize {
+        bound_key(start).map_or(0, |key| self.number(&key))
     }
 
     /// Entries within bounds, in order.
     pub fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &V)> {
         let (start, end) = (range.start_bound().cloned(), range.end_bound().cloned());
-        let (from, is_first) = self.chunk_at(start.as_ref());
-        let chunks = is_first.then_some(&self.first).into_iter();
-        let mut chunks = chunks.chain(self.chunks.range((from, Bound::Unbounded)).map(|(_, chunk)| chunk));
+        let number = self.number_at(start.as_ref());
+        let first = (number == 0).then_some(&self.first);
+        let mut chunks = first.into_iter().chain(self.chunks.range(number.saturating_sub(1)..));
         let begun = chunks.next().map(|chunk| chunk.entries(chunk.start(start.as_ref())));
         let entries = begun.into_iter().flatten().chain(chunks.flat_map(|chunk| chunk.entries(0)));
         entries.take_while(move |(key, _)| is_before_end(*key, end.as_ref()))
@@ -294,9 +312,9 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
     /// Entries within bounds, in order.
     pub fn range_mut(&mut self, range: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &mut V)> {
         let (start, end) = (range.start_bound().cloned(), range.end_bound().cloned());
-        let (from, is_first) = self.chunk_at(start.as_ref());
-        let chunks = is_first.then_some(&mut self.first).into_iter();
-        let mut chunks = chunks.chain(self.chunks.range_mut((from, Bound::Unbounded)).map(|(_, chunk)| chunk));
+        let number = self.number_at(start.as_ref());
+        let first = (number == 0).then_some(&mut self.first);
+        let mut chunks = first.into_iter().chain(self.chunks.range_mut(number.saturating_sub(1)..));
         let begun = chunks.next().map(|chunk| {
             let place = chunk.start(start.as_ref());
             chunk.entries_mut(place)

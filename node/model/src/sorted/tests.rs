@@ -2,11 +2,12 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 /// Checks how the entries are divided.
 fn check<K: Copy + Ord + std::fmt::Debug, V>(map: &SortedMap<K, V>) {
     assert!(map.first.len() > 0 || map.len == 0, "the first chunk is empty and others are not");
-    let chunks = || std::iter::once(&map.first).chain(map.chunks.values());
+    let chunks = || std::iter::once(&map.first).chain(&map.chunks);
     assert_eq!(chunks().map(Chunk::len).sum::<usize>(), map.len);
     assert!(map.keys().is_sorted_by(|one, other| one < other), "keys are not in order");
     for chunk in chunks() {
@@ -16,11 +17,11 @@ fn check<K: Copy + Ord + std::fmt::Debug, V>(map: &SortedMap<K, V>) {
             "a chunk has much to spare"
         );
     }
-    let bounds: Vec<(K, &Chunk<K, V>)> = map.chunks.iter().map(|(from, chunk)| (*from, chunk)).collect();
-    for (number, (from, chunk)) in bounds.iter().enumerate() {
-        assert!(chunk.keys.first().is_some_and(|key| key >= from), "a chunk's key is above its entries");
-        let before = number.checked_sub(1).map_or(&map.first, |before| bounds[before].1);
-        assert!(before.keys.last().is_none_or(|last| last < from), "an entry is in a chunk too early");
+    assert_eq!(map.bounds.len(), map.chunks.len());
+    for (number, bound) in map.bounds.iter().enumerate() {
+        let (before, chunk) = (map.chunk(number), map.chunk(number + 1));
+        assert!(chunk.keys.first().is_some_and(|key| key >= bound), "a chunk's bound is above its entries");
+        assert!(before.keys.last().is_none_or(|last| last < bound), "an entry is in a chunk too early");
     }
 }
 
@@ -86,6 +87,12 @@ proptest! {
             model.range_mut((from, to)).for_each(|(_, value)| doubled(value));
         }
         prop_assert!(map.iter().eq(model.iter()));
+        for key in (0..=500).step_by(7) {
+            let (mine, other) = (map.get_or_insert_with(key, || 1), model.entry(key).or_insert(1));
+            prop_assert_eq!(&mut *mine, &mut *other);
+            (*mine, *other) = (*mine + 1, *other + 1);
+        }
+        check(&map);
         for key in 0..=500 {
             prop_assert_eq!(map.get(&key), model.get(&key));
             prop_assert_eq!(map.get_mut(&key), model.get_mut(&key));
@@ -96,9 +103,9 @@ proptest! {
 
 /// Parts of a hundred by which the bytes of all chunks exceed those of their entries.
 fn excess(map: &SortedMap<u64, [u64; 4]>) -> usize {
-    let chunks = || std::iter::once(&map.first).chain(map.chunks.values());
+    let chunks = || std::iter::once(&map.first).chain(&map.chunks);
     let taken: usize = chunks().map(|chunk| 8 * chunk.keys.capacity() + 32 * chunk.values.capacity()).sum();
-    // As full as a node of the standard library's map at the least.
+    // A queue that grows has room for twice what it holds at the most.
     let taken = taken + map.chunks.len() * (8 + size_of::<Chunk<u64, [u64; 4]>>()) * 2;
     taken * 100 / (map.len() * 40) - 100
 }
