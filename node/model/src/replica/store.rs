@@ -281,10 +281,11 @@ impl Store {
         assert!(*body_bytes >= before_bytes, "the body of a task was not counted");
         *body_bytes = *body_bytes + entry.body_bytes() - before_bytes;
         tree.change(&id, before_digest, digest);
-        self.note_leaver(&id);
-        let (had_outbox, outbox) = self.note_outbox(id, &brought);
+        let (whose, brings) = (entry.may_leave(), entry.task.brings().collect());
+        let arrived = !had_spec && entry.task.spec.is_some();
+        self.list_leaver(&id, whose);
+        let (had_outbox, outbox) = self.note_outbox(id, &brought, brings);
         self.remember(id);
-        let arrived = !had_spec && self.tasks.get(&id).is_some_and(|entry| entry.task.spec.is_some());
         Merged { changed: true, ended, arrived, body, outbox, freed: had_outbox && !outbox || join_over, purged }
     }
 

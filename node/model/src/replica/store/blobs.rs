@@ -45,7 +45,7 @@ impl Entry {
     }
 
     /// The kind of task it is, if something of it may be evicted.
-    fn may_leave(&self) -> Option<Whose> {
+    pub(super) fn may_leave(&self) -> Option<Whose> {
         let whose = if self.task.ended().is_some() { Whose::Ended } else { Whose::Open };
         self.task.facts.as_ref().is_some_and(|facts| facts.may_leave()).then_some(whose)
     }
@@ -73,6 +73,11 @@ impl Store {
     /// Updates the lists of evictable tasks after a change of one.
     pub(super) fn note_leaver(&mut self, id: &TaskId) {
         let whose = self.tasks.get(id).and_then(|entry| entry.may_leave());
+        self.list_leaver(id, whose);
+    }
+
+    /// Lists a task among those of which something can be evicted, or takes it off the lists.
+    pub(super) fn list_leaver(&mut self, id: &TaskId, whose: Option<Whose>) {
         for (list, is_there) in [
             (&mut self.leavers.ended, whose == Some(Whose::Ended)),
             (&mut self.leavers.open, whose == Some(Whose::Open)),

@@ -47,8 +47,9 @@ impl Store {
             self.index.change(id, None, None, Some(class));
             let entry = Entry::new(task.outlined(), digest, class);
             self.body_bytes += entry.body_bytes();
+            let brings = entry.task.brings().collect();
             assert!(self.tasks.insert(id, entry).is_none(), "a task is known twice");
-            self.note_outbox(id, &[]);
+            self.note_outbox(id, &[], brings);
         } else {
             let handed = task.facts.map(|facts| facts.handed).filter(|handed| !handed.is_empty());
             self.handed.extend(handed.map(|handed| (id, handed)));
@@ -140,19 +141,17 @@ impl Store {
     }
 
     /// Updates the lists of open children of a task. Returns whether it had any, and whether it has.
-    pub(super) fn note_outbox(&mut self, id: TaskId, before: &[TaskId]) -> (bool, bool) {
+    pub(super) fn note_outbox(&mut self, id: TaskId, before: &[TaskId], after: Vec<TaskId>) -> (bool, bool) {
         for child in before {
             self.brought.remove(&(*child, id));
         }
-        let task = self.tasks.get(&id).map(|entry| &entry.task).filter(|task| task.has_outbox());
-        let brought: Vec<(TaskId, TaskId)> = task.into_iter().flat_map(Task::brings).map(|child| (child, id)).collect();
-        let (had_outbox, has_outbox) = (!before.is_empty(), !brought.is_empty());
+        let (had_outbox, has_outbox) = (!before.is_empty(), !after.is_empty());
         if has_outbox {
             self.outboxes.insert(id);
         } else if had_outbox {
             self.outboxes.remove(&id);
         }
-        self.brought.extend(brought);
+        self.brought.extend(after.into_iter().map(|child| (child, id)));
         (had_outbox, has_outbox)
     }
 
