@@ -308,6 +308,7 @@ impl Node {
             Key::Expiry(partition) => self.expire(partition),
             Key::Delayed(partition) => self.release_due(partition),
             Key::Drop(partition) => self.drop_ended(partition),
+            Key::Quiet(partition) => self.wake_leader(partition),
             Key::Wake(partition) => self.on_wake_unanswered(partition),
             Key::PendingRequest(request_id) => self.on_request_timer(request_id),
             Key::Grant(session) => self.on_grant_deadline(session),

@@ -171,7 +171,7 @@ impl Node {
                 self.publish_head(partition, &queue);
             }
         } else if !touched.is_empty() {
-            self.wake_leader(partition, &touched);
+            self.watch_leader(partition, &touched);
         }
     }
 
@@ -341,22 +341,38 @@ impl Node {
         }
     }
 
-    /// A follower has ready work in a partition about which its leader was silent: asks whether it still leads.
-    fn wake_leader(&mut self, partition: PartitionId, queues: &BTreeSet<QueueName>) {
-        let now_us = self.now.mono_us;
-        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let Some(leader) = replica.consensus.leader else { return };
-        let quiet_us = QUIET_MS * 1_000;
-        if now_us < replica.consensus.heard_us + quiet_us || now_us < replica.woke_us + quiet_us {
-            return;
+    /// A follower has work in a partition about which its leader was silent. Most likely the leader has it, too, and is about to grant
+    /// it: it is asked only if it stays silent.
+    fn watch_leader(&mut self, partition: PartitionId, queues: &BTreeSet<QueueName>) {
+        let replica = &self.partitions[&partition];
+        let index = replica.store.index();
+        let has_work =
+            queues.iter().any(|queue| index.queue(queue).is_some_and(|queue| queue.ready().next().is_some()));
+        if has_work && replica.consensus.leader.is_some() && self.is_quiet(partition) {
+            self.timers.set_if_none(Key::Quiet(partition), self.now.mono_after_ms(self.config.heartbeat_ms));
         }
-        let ready =
-            |queue: &QueueName| replica.store.index().queue(queue).map(|index| index.ready().map(|(_, id)| *id));
-        let ids: Vec<TaskId> = queues.iter().filter_map(ready).flatten().take(WAKE_IDS_MAX).collect();
+    }
+
+    /// Whether nothing was heard of a partition's leader for a while, nor was it asked.
+    fn is_quiet(&self, partition: PartitionId) -> bool {
+        let replica = &self.partitions[&partition];
+        self.now.mono_us >= replica.consensus.heard_us.max(replica.woke_us) + QUIET_MS * 1_000
+    }
+
+    /// A follower asks a leader that stays silent about ready work whether it still leads.
+    pub(crate) fn wake_leader(&mut self, partition: PartitionId) {
+        let quiet = self.is_quiet(partition);
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let Some(leader) = replica.consensus.leader.filter(|_| quiet && replica.consensus.leading().is_none()) else {
+            return;
+        };
+        let queues = replica.store.index().queues();
+        let ids: Vec<TaskId> =
+            queues.flat_map(|(_, index)| index.ready().map(|(_, id)| *id)).take(WAKE_IDS_MAX).collect();
         if ids.is_empty() {
             return;
         }
-        replica.woke_us = now_us;
+        replica.woke_us = self.now.mono_us;
         self.outbox.send(leader.node, Claiming::Wake { partition, epoch: leader.epoch, ids });
         self.timers.set(Key::Wake(partition), self.now.mono_after_ms(self.config.election_timeout_ms));
     }

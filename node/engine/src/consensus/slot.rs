@@ -307,6 +307,7 @@ impl Node {
             Key::Expiry,
             Key::Delayed,
             Key::Drop,
+            Key::Quiet,
             Key::Wake,
             Key::Retire,
             Key::Change,

@@ -26,6 +26,8 @@ pub enum Key {
     Delayed(PartitionId),
     /// Drop the claims of ended tasks.
     Drop(PartitionId),
+    /// A leader that was silent had some time to grant the work that has come.
+    Quiet(PartitionId),
     /// No answer to a `Wake`.
     Wake(PartitionId),
     /// A question to other nodes is unanswered.
