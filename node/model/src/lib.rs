@@ -23,6 +23,7 @@ pub mod cohort;
 pub mod config;
 pub mod consensus;
 pub mod data_loss;
+mod encoded;
 pub mod host;
 pub mod limits;
 pub mod message;

@@ -3,6 +3,7 @@
 //! The leader decides whether an operation is allowed before it appends it; [`ClaimTable::apply`] only checks that it still fits.
 
 pub use super::entry::{ClaimEntry, ClaimState};
+use super::hashes::{Known, hash, hash_of_endings, hash_of_entry};
 use super::ledger::{Decided, Ledger, Making};
 use super::levels::{Level, Written};
 pub use super::operation::{Ended, Op, SlotQuota};
@@ -17,7 +18,6 @@ use norn_wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use xxhash_rust::xxh3::xxh3_128;
 
 /// Reason why an operation does not fit the table. This cannot happen with a correct leader.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +42,8 @@ pub struct ClaimTable {
     pub out: BTreeMap<Viewstamp, Vec<Ended>>,
     /// Sum of the hashes of all other content, updated by every change.
     digest: u128,
+    #[serde(skip)]
+    known: Known,
     /// Garbage collection of finished tasks.
     #[serde(default)]
     pub forgetting: Forgetting,
@@ -87,13 +89,6 @@ impl Forgetting {
     }
 }
 
-fn hash(kind: u8, value: &impl Serialize) -> u128 {
-    let mut bytes = Vec::with_capacity(256);
-    bytes.push(kind);
-    value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("table entries always encode");
-    xxh3_128(&bytes)
-}
-
 fn digest_of(cohort: Option<&Cohort>) -> u128 {
     cohort.map_or(0, |cohort| hash(4, cohort))
 }
@@ -133,8 +128,8 @@ impl ClaimTable {
 
     /// Computes the digest from scratch.
     pub fn digest_recomputed(&self) -> u128 {
-        let entries = self.entries.iter().map(|(id, entry)| hash(1, &(id, entry)));
-        let out = self.out.iter().map(|entry| hash(2, &entry));
+        let entries = self.entries.iter().map(|(id, entry)| hash_of_entry(id, entry));
+        let out = self.out.iter().map(|(at, items)| hash_of_endings(at, items));
         let once =
             [self.forgetting.digest(), digest_of(self.cohort.as_deref()), digest_of_metadata(self.metadata.as_deref())];
         let schedules = self.schedules.iter().flat_map(|schedules| {
@@ -179,8 +174,9 @@ impl ClaimTable {
     /// Drops the entries of ended tasks and exports their endings.
     fn export(&mut self, items: &[Ended], at: Viewstamp) {
         items.iter().for_each(|item| self.set_entry(item.id, None));
-        self.digest = self.digest.wrapping_add(hash(2, &(&at, items)));
-        let twice = self.out.insert(at, items.to_vec());
+        let items = items.to_vec();
+        self.digest = self.digest.wrapping_add(self.known.endings_come(at, &items));
+        let twice = self.out.insert(at, items);
         assert!(twice.is_none(), "a viewstamp names one operation");
     }
 
@@ -289,8 +285,8 @@ impl ClaimTable {
 
     fn clear_exported(&mut self, upto: &Viewstamp) {
         while let Some(entry) = self.out.first_entry().filter(|entry| entry.key() <= upto) {
-            self.digest = self.digest.wrapping_sub(hash(2, &(entry.key(), entry.get())));
-            entry.remove();
+            let (at, items) = entry.remove_entry();
+            self.digest = self.digest.wrapping_sub(self.known.endings_go(&at, &items));
         }
     }
 
@@ -341,15 +337,12 @@ impl ClaimTable {
     }
 
     fn set_entry(&mut self, id: TaskId, entry: Option<ClaimEntry>) {
-        if let Some(entry) = &entry {
-            self.digest = self.digest.wrapping_add(hash(1, &(&id, entry)));
+        if let Some(before) = self.entries.remove(&id) {
+            self.digest = self.digest.wrapping_sub(self.known.entry_goes(&id, &before));
         }
-        let before = match entry {
-            Some(entry) => self.entries.insert(id, entry),
-            None => self.entries.remove(&id),
-        };
-        if let Some(before) = before {
-            self.digest = self.digest.wrapping_sub(hash(1, &(&id, &before)));
+        if let Some(entry) = entry {
+            self.digest = self.digest.wrapping_add(self.known.entry_comes(id, &entry));
+            self.entries.insert(id, entry);
         }
     }
 

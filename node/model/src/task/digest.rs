@@ -5,6 +5,7 @@
 //! task is archived.
 
 use super::{Blob, Completed, Facts, Task};
+use crate::encoded::Encoded;
 use norn_wire::{Spec, TaskId, Token};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
@@ -13,11 +14,7 @@ use xxhash_rust::xxh3::xxh3_128;
 pub type Digest = u128;
 
 fn fact(id: &TaskId, kind: u8, value: &impl Serialize) -> Digest {
-    let mut bytes = Vec::with_capacity(512);
-    bytes.extend_from_slice(id.as_bytes());
-    bytes.push(kind);
-    value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("facts always encode");
-    xxh3_128(&bytes)
+    xxh3_128(Encoded::of(&[id.as_bytes(), &[kind]], value).bytes())
 }
 
 /// The digest of a tombstone, whatever its content: replicas that buried a task at different times must not keep comparing it.

@@ -3,6 +3,7 @@
 //! In messages and in the log a spec is always whole. A hash of the whole spec identifies it, so that facts merge without their bodies.
 
 use super::blob::{Filling, Slot};
+use crate::encoded::Encoded;
 use norn_wire::group::Grouping;
 use norn_wire::request::Revision;
 use norn_wire::{QueueName, Spec, TaskId, Token};
@@ -302,10 +303,7 @@ pub fn body_bytes(spec: &Spec) -> usize {
 }
 
 fn hash_of(spec: &Spec) -> u64 {
-    use serde::Serialize;
-    let mut bytes = Vec::with_capacity(body_bytes(spec) + 64);
-    spec.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("specs always encode");
-    xxh3_64(&bytes)
+    xxh3_64(Encoded::of(&[], spec).bytes())
 }
 
 /// What merging and claiming need of a spec, whole or outlined.
