@@ -39,6 +39,7 @@ use crate::claims::Claims;
 use crate::consensus::Consensus;
 pub use crate::context::outbox::COUNTED;
 use crate::context::outbox::Outbox;
+use crate::context::partitions::Partitions;
 use crate::context::signals::Signals;
 pub use crate::context::tally::{Counted, QueueTally, Spread};
 use crate::context::timers::Timers;
@@ -62,14 +63,13 @@ use norn_model::limits::LOOPBACKS_MAX;
 pub use norn_model::message::PeerMessage;
 use norn_model::message::{Peering, Replication};
 pub use norn_model::record::Record;
-use norn_model::replica::Partition;
 pub use norn_model::snapshot::{Gap, Moved, Part};
 pub use norn_model::time::Now;
 use norn_wire::membership::Roster;
 use norn_wire::random::Random;
 use norn_wire::response::Genesis;
 use norn_wire::{NodeId, PartitionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Bootstrap parameters of a node, which do not come from its log.
@@ -109,7 +109,7 @@ pub struct Node {
     genesis: Option<Arc<Genesis>>,
     /// Members of the cluster, as far as this node has heard.
     roster: Arc<Roster>,
-    partitions: BTreeMap<PartitionId, Partition>,
+    partitions: Partitions,
     id_allocator: IdAllocator,
     pending_requests: PendingRequests,
     /// Partitions whose ready work changed in this step.
@@ -147,7 +147,7 @@ impl Node {
             signals: Signals::default(),
             genesis: None,
             roster: Arc::default(),
-            partitions: BTreeMap::new(),
+            partitions: Partitions::default(),
             id_allocator: IdAllocator::default(),
             pending_requests: PendingRequests::default(),
             dirty_heads: BTreeSet::new(),

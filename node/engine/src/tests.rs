@@ -5,6 +5,7 @@ use super::*;
 use crate::context::timers::Key;
 use crate::event::ClientId;
 use norn_model::message::{DiskStatus, Election, Heartbeat, LogPosition};
+use norn_model::replica::Partition;
 use norn_model::task::{Filling, Place, Wanted};
 use norn_wire::TaskId;
 use norn_wire::error::Error;
@@ -15,7 +16,7 @@ use norn_wire::{
     Acks, Claim, ClaimId, ClusterId, Completion, ErrorCode, NewTask, QueueName, Request, Response, State, TaskView,
     Token,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
 pub mod ages;

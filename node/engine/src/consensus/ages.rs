@@ -176,7 +176,7 @@ impl Node {
             return;
         }
         let mut asked = Vec::new();
-        for (partition, replica) in &self.partitions {
+        for (partition, replica) in self.partitions.iter() {
             let consensus = &replica.consensus;
             let leader = consensus.leader.filter(|leader| consensus.age_exchange.is_due(*leader, self.now.mono_us));
             if let Some(leader) = leader.filter(|_| consensus.has_clocks()) {

@@ -62,16 +62,17 @@ impl Node {
         let leads: BTreeMap<PartitionId, (Epoch, Viewstamp)> =
             leads.into_iter().map(|(id, epoch, version)| (id, (epoch, version))).collect();
         let mut strange = Vec::new();
-        for (partition, replica) in &mut self.partitions {
-            let Some((epoch, version)) = leads.get(partition) else { continue };
+        for replica in self.partitions.values_mut() {
+            let partition = replica.id;
+            let Some((epoch, version)) = leads.get(&partition) else { continue };
             if *epoch < replica.consensus.promised || replica.consensus.leading().is_some() {
                 continue;
             }
             replica.consensus.leader = Some(Leader { epoch: *epoch, node });
-            self.timers.cancel(Key::Election(*partition));
+            self.timers.cancel(Key::Election(partition));
             // A leader with a cohort version that this replica has not heard of may not know that the replica exists.
             if *version != replica.cohort().version && !replica.is_blank() {
-                strange.push(*partition);
+                strange.push(partition);
             }
         }
         for partition in strange {
@@ -96,7 +97,7 @@ impl Node {
     /// Gives up leaders that are silent, or do not hear their quorum.
     fn look_for_silent_leaders(&mut self) {
         let (mut lost, mut in_doubt) = (Vec::new(), false);
-        for (partition, replica) in &self.partitions {
+        for (partition, replica) in self.partitions.iter() {
             if replica.consensus.leading().is_none() && self.doubts_leader(*partition) {
                 in_doubt = true;
                 if self.has_lost_leader(*partition) {

@@ -2,6 +2,7 @@
 
 pub mod latest;
 pub mod outbox;
+pub(crate) mod partitions;
 pub(crate) mod signals;
 pub mod tally;
 pub mod timers;

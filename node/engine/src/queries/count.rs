@@ -109,7 +109,7 @@ impl Node {
         mut rate_tokens: BTreeMap<PartitionId, Vec<(QueueName, u64)>>,
     ) {
         let mut partitions = Vec::new();
-        for (id, replica) in &self.partitions {
+        for (id, replica) in self.partitions.iter() {
             if !self.speaks_for(*id) {
                 continue;
             }

@@ -52,12 +52,12 @@ impl Node {
                 }
                 Place::After(before) => {
                     let from = before.map_or(Bound::Unbounded, Bound::Excluded);
-                    let Some((partition, replica)) = self.partitions.range((from, Bound::Unbounded)).next() else {
+                    let Some(replica) = self.partitions.first_from(from) else {
                         cursor.place = Place::PayloadHints(None);
                         continue;
                     };
-                    cursor.place = Place::Within(*partition, None);
-                    records.extend(self.save_consensus(*partition));
+                    cursor.place = Place::Within(replica.id, None);
+                    records.extend(self.save_consensus(replica.id));
                     bytes += replica.consensus.table.entries.len() * TASK_BYTES;
                 }
                 Place::Within(partition, after) => {

@@ -140,7 +140,7 @@ impl Node {
         self.check_loads()?;
         self.check_hints()?;
         self.check_bodies()?;
-        for (id, replica) in &self.partitions {
+        for (id, replica) in self.partitions.iter() {
             if replica.consensus.leading().is_some() != self.led.contains(id) {
                 return Err(format!("{id:?}: whether it is led here is known in two ways"));
             }
