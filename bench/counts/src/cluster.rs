@@ -195,7 +195,9 @@ fn claim_of(claim: ClaimId, max: u32) -> Result<Claim> {
 fn live_in_batches(rounds: usize, batch: usize) -> Result<()> {
     let (mut cluster, mut ids) = (Cluster::start(&[])?, ids());
     for round in 0..rounds {
+        // As clients mint them, the tasks of a call lie together.
         let batch: Vec<TaskId> = ids.by_ref().take(batch).collect();
+        let batch: Vec<TaskId> = batch.iter().map(|id| id.with_tag(batch[0].tag())).collect();
         cluster.live(&batch, round)?;
     }
     // What is left of the last ones, so that each counts as a whole.
