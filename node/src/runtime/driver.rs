@@ -6,7 +6,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::loader::{Loaded, Loader};
 use crate::runtime::measuring::{Asker, Measuring};
 use crate::runtime::metrics::{Counter, Metrics, PeerRefusals};
-use crate::runtime::peers::{NO_MEMBER, Peers};
+use crate::runtime::peers::{Heard, NO_MEMBER, Peers};
 use crate::runtime::store::{Report, Store, fatal};
 use norn_engine::{ClientId, Cursor, Effect, Event, Node, Observation, Principal};
 use norn_model::host::MemoryReport;
@@ -50,12 +50,12 @@ pub enum Internal {
         /// Protocol version of the link.
         version: u8,
     },
-    /// A peer has opened its own link to this node.
+    /// A peer has opened a stream to this node.
     PeerHeard {
         /// Peer.
         peer: NodeId,
-        /// Random number drawn at each start of its process.
-        process: u64,
+        /// What that means to the link.
+        heard: Heard,
     },
     /// A report of the log's thread.
     Log(Report),
@@ -285,7 +285,7 @@ impl Running {
                 self.driver.metrics.add(Counter::PeerConnected, 1);
                 Event::PeerConnected { peer, version }
             }
-            Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
+            Internal::PeerHeard { peer, heard } => return self.driver.peers.heard(peer, heard),
             Internal::Log(Report::Persisted(ticket, places, durable)) => Event::Persisted { ticket, places, durable },
             Internal::Log(Report::Disk(report)) => Event::Disk(report),
             Internal::Log(Report::BodiesLost(ids)) => Event::BodiesLost { ids },

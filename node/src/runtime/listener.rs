@@ -89,6 +89,11 @@ impl Listener {
         })
     }
 
+    /// The identity under which this node speaks.
+    pub fn speaker(&self) -> Speaker {
+        self.speaker
+    }
+
     /// Watches which calls of this process to itself have arrived; an arrived call proves that the process is at the called address.
     pub fn meets_itself(&self) -> watch::Receiver<u64> {
         self.meets_itself.subscribe()
@@ -157,6 +162,14 @@ impl Listener {
         let place = if principal.node { None } else { permit.ok() };
         self.serve_streams(&connection, version, &principal).await;
         drop(place);
+    }
+
+    /// Serves what the other node sends on a connection that this node has dialed, until it ends.
+    pub async fn serve_dialed(self: &Arc<Self>, connection: &Connection, version: u8) {
+        match tls::principal(connection) {
+            Ok(principal) => self.serve_streams(connection, version, &principal).await,
+            Err(error) => self.refuse(connection, CloseCode::Identity, &error.to_string()),
+        }
     }
 
     /// Serves the streams of a connection until it ends; dropping the set ends the remaining streams.
@@ -228,7 +241,7 @@ impl Listener {
             return self.refuse(connection, code, &format!("hello of {}: {reason}", principal.name));
         }
         frames.set_limit(PEER_FRAME_BYTES_MAX);
-        let heard = Internal::PeerHeard { peer: hello.from, process: hello.process };
+        let heard = Internal::PeerHeard { peer: hello.from, heard: hello.heard_on(connection, version) };
         if self.inputs.internal.send(heard).await.is_err() {
             return;
         }

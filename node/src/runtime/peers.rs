@@ -1,11 +1,14 @@
 //! Links to the other members: one connection each, one stream per message class, coalesced writes.
 //!
-//! A link carries this node's messages; a peer's messages arrive over the peer's own link and the listener.
+//! A link carries this node's messages. Of two nodes that both can ([`SHARES`]), the one with the lower identity dials, and the other
+//! one opens its streams on the same connection: so acknowledgements of QUIC travel with the messages of the other direction. Until
+//! that connection is there, and with a peer that does not read on connections that it has dialed, each node dials for itself.
 
 use crate::runtime::caller::connecting_peer;
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Internal;
 use crate::runtime::hints::Hints;
+use crate::runtime::listener::Listener;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::transport::{CloseCode, PeerConfig};
 use norn_client::dial::{Reach, Reason, dial, version_of};
@@ -25,7 +28,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 /// Optional features of this version, one bit each. Peers use those that both have; unknown bits are ignored.
-pub const FEATURES: u64 = 0;
+pub const FEATURES: u64 = SHARES;
+/// The sender reads messages on the connections that it has dialed, too.
+const SHARES: u64 = 1;
 /// Shortest pause before a link is retried.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// Longest pause before a link is retried.
@@ -79,6 +84,36 @@ impl PeerHello {
     pub fn speaks(&self) -> Versions {
         Versions { oldest: self.version, newest: self.newest.unwrap_or(self.version) }
     }
+
+    /// What hearing it on a connection that its sender has dialed means to the receiver.
+    pub fn heard_on(&self, connection: &Connection, version: u8) -> Heard {
+        let is_shared = self.features & FEATURES & SHARES != 0 && self.from < self.to;
+        let shared = is_shared.then(|| Shared { connection: connection.clone(), version });
+        Heard { process: self.process, shared }
+    }
+}
+
+/// A sign of a peer: it has connected to this node.
+#[derive(Debug, Clone)]
+pub struct Heard {
+    /// Random number drawn at each start of its process.
+    process: u64,
+    /// Its connection, if this node is to send on it, too.
+    shared: Option<Shared>,
+}
+
+/// A connection that a peer has dialed.
+#[derive(Debug, Clone)]
+struct Shared {
+    connection: Connection,
+    version: u8,
+}
+
+impl Heard {
+    /// The connection on which this node is to send, while it is up.
+    fn way(&self) -> Option<&Shared> {
+        self.shared.as_ref().filter(|shared| shared.connection.close_reason().is_none())
+    }
 }
 
 /// Limits of links.
@@ -95,7 +130,7 @@ struct Link {
     addresses: Vec<String>,
     urgent: Outgoing,
     bulk: Outgoing,
-    heard: watch::Sender<Option<u64>>,
+    heard: watch::Sender<Option<Heard>>,
 }
 
 /// What goes out on one stream of a link.
@@ -195,6 +230,8 @@ pub struct Peers {
     endpoint: Endpoint,
     /// Configuration for the next attempt of any link.
     config: watch::Receiver<PeerConfig>,
+    /// Reads what peers send on connections that this node has dialed.
+    listener: Arc<Listener>,
     speaker: Speaker,
     hints: Hints,
     bounds: LinkBounds,
@@ -212,15 +249,16 @@ impl Peers {
     pub fn new(
         endpoint: Endpoint,
         config: watch::Receiver<PeerConfig>,
-        speaker: Speaker,
+        listener: Arc<Listener>,
         hints: Hints,
         bounds: LinkBounds,
         internal: mpsc::Sender<Internal>,
         metrics: Arc<Metrics>,
     ) -> Self {
+        let speaker = listener.speaker();
         let (links, touched, tasks) = (HashMap::new(), Vec::new(), JoinSet::new());
         let stopping = watch::Sender::new(false);
-        Peers { endpoint, config, speaker, hints, bounds, internal, metrics, links, touched, stopping, tasks }
+        Peers { endpoint, config, listener, speaker, hints, bounds, internal, metrics, links, touched, stopping, tasks }
     }
 
     /// Starts links to all members without one, restarts a link if the member's address has changed, and ends links to nodes that are
@@ -247,6 +285,7 @@ impl Peers {
             let task = LinkTask {
                 endpoint: self.endpoint.clone(),
                 config: self.config.clone(),
+                listener: Arc::clone(&self.listener),
                 member: member.clone(),
                 addresses,
                 ended_at: None,
@@ -263,9 +302,9 @@ impl Peers {
 
     /// Records that a peer has connected to this node: it can be reached now, and if its process is a new one, the link to the old
     /// process is dead. Otherwise that would show only when the link has been silent for too long.
-    pub fn heard(&mut self, peer: NodeId, process: u64) {
+    pub fn heard(&mut self, peer: NodeId, heard: Heard) {
         if let Some(link) = self.links.get(&peer) {
-            link.heard.send_replace(Some(process));
+            link.heard.send_replace(Some(heard));
         }
     }
 
@@ -308,6 +347,7 @@ impl Peers {
 struct LinkTask {
     endpoint: Endpoint,
     config: watch::Receiver<PeerConfig>,
+    listener: Arc<Listener>,
     member: Member,
     /// Addresses at which the member may be, the most likely first.
     addresses: Vec<String>,
@@ -322,8 +362,15 @@ struct LinkTask {
     metrics: Arc<Metrics>,
 }
 
-/// A connection, its protocol version, and its streams of both classes, the urgent one first.
-type Opened = (Connection, u8, SendStream, SendStream);
+/// A connection with a stream of each class.
+struct Opened {
+    connection: Connection,
+    version: u8,
+    urgent: SendStream,
+    bulk: SendStream,
+    /// The address that was dialed, if this node did.
+    dialed: Option<SocketAddr>,
+}
 
 /// Why a link ended.
 enum LinkEnd {
@@ -344,7 +391,7 @@ enum LinkEnd {
 }
 
 impl LinkTask {
-    async fn run(mut self, mut urgent: Queue, mut bulk: Queue, mut heard: watch::Receiver<Option<u64>>) {
+    async fn run(mut self, mut urgent: Queue, mut bulk: Queue, mut heard: watch::Receiver<Option<Heard>>) {
         let mut pause = BACKOFF_MIN;
         let mut last_reason = String::new();
         loop {
@@ -401,19 +448,21 @@ impl LinkTask {
         &mut self,
         urgent: &mut Queue,
         bulk: &mut Queue,
-        heard: &mut watch::Receiver<Option<u64>>,
+        heard: &mut watch::Receiver<Option<Heard>>,
     ) -> LinkEnd {
+        let way = heard.borrow_and_update().as_ref().and_then(|heard| heard.way().cloned());
         let connected = tokio::select! {
-            connected = self.connect() => connected,
+            connected = self.connect(way) => connected,
             // The first packets may have been sent before the peer was up; waiting for their retransmission takes longer than a new
             // attempt.
             Ok(()) = heard.changed() => return LinkEnd::Restarted,
             () = self.stopping() => return LinkEnd::Stopped,
         };
-        let (address, (connection, version, urgent_stream, bulk_stream)) = match connected {
-            Ok(open) => open,
+        let opened = match connected {
+            Ok(opened) => opened,
             Err(end) => return end,
         };
+        let Opened { connection, version, urgent: urgent_stream, bulk: bulk_stream, dialed } = opened;
         let up = tokio::time::Instant::now();
         // Messages queued while there was no link are stale by now; the core learns of possible losses by `PeerConnected`.
         for queue in [&mut *urgent, &mut *bulk] {
@@ -421,14 +470,17 @@ impl LinkTask {
                 self.metrics.add(Counter::PeerDropped, envelope.len() as u64);
             }
         }
-        tracing::debug!(peer = %self.member.name, %address, version, "link to peer is up");
+        tracing::debug!(peer = %self.member.name, ?dialed, version, "link to peer is up");
         if self.internal.send(Internal::PeerConnected { peer: self.member.node, version }).await.is_err() {
             return LinkEnd::Stopped;
         }
         let end = tokio::select! {
-            // The peer never writes on this link; it only closes it, with a reason.
             reason = connection.closed() => self.broken(&connection, reason.to_string()),
-            () = restarted(heard) => LinkEnd::Restarted,
+            () = outdated(heard, &connection) => LinkEnd::Restarted,
+            // What the peer sends on its own connection is read where that was accepted.
+            () = self.listener.serve_dialed(&connection, version), if dialed.is_some() => {
+                self.broken(&connection, "the connection has ended".to_owned())
+            }
             written = async { tokio::try_join!(
                 write_messages(urgent_stream, version, urgent, &self.metrics),
                 write_messages(bulk_stream, version, bulk, &self.metrics),
@@ -437,13 +489,35 @@ impl LinkTask {
                 Err(error) => self.broken(&connection, error),
             },
         };
-        connection.close(CloseCode::Stopping.into(), b"link ended");
-        self.ended_at = (up.elapsed() < GOOD_LINK).then_some(address);
+        if dialed.is_some() {
+            connection.close(CloseCode::Stopping.into(), b"link ended");
+        }
+        self.ended_at = dialed.filter(|_| up.elapsed() < GOOD_LINK);
         end
     }
 
-    async fn connect(&self) -> Result<(SocketAddr, Opened), LinkEnd> {
-        let failed = |error: &dyn std::fmt::Display| LinkEnd::Broken(error.to_string());
+    /// Opens streams on the peer's connection, or on one that is dialed.
+    async fn connect(&self, way: Option<Shared>) -> Result<Opened, LinkEnd> {
+        let (dialed, connection, version) = match way {
+            Some(Shared { connection, version }) => (None, connection, version),
+            None => {
+                let (address, connection) = self.dial().await?;
+                let none = || LinkEnd::Broken("the handshake settled no protocol version".to_owned());
+                let version = version_of(&connection).ok_or_else(none)?;
+                (Some(address), connection, version)
+            }
+        };
+        let open = async {
+            let urgent = self.open(&connection, version, Class::Urgent).await?;
+            Ok((urgent, self.open(&connection, version, Class::Bulk).await?))
+        };
+        let opened = tokio::time::timeout(self.connect_timeout, open).await;
+        let opened = opened.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        let (urgent, bulk) = opened.map_err(|reason| self.broken(&connection, reason))?;
+        Ok(Opened { connection, version, urgent, bulk, dialed })
+    }
+
+    async fn dial(&self) -> Result<(SocketAddr, Connection), LinkEnd> {
         // The name, not the host: the answering node must be this very member, wherever it runs.
         let name = format!("{}{NODE_SUFFIX}", self.member.name);
         let config = self.config.borrow().clone();
@@ -453,16 +527,7 @@ impl LinkTask {
             reach => reach,
         };
         let connected = dial(&self.addresses, Some(self.connect_timeout), reach, attempt).await;
-        let (address, connection) = connected.map_err(|error| ended(error.into()))?;
-        let version = version_of(&connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
-        let open = async {
-            let urgent = self.open(&connection, version, Class::Urgent).await?;
-            Ok((urgent, self.open(&connection, version, Class::Bulk).await?))
-        };
-        let opened = tokio::time::timeout(self.connect_timeout, open).await;
-        let opened = opened.unwrap_or_else(|_| Err("no answer in time".to_owned()));
-        let (urgent, bulk) = opened.map_err(|reason| self.broken(&connection, reason))?;
-        Ok((address, (connection, version, urgent, bulk)))
+        connected.map_err(|error| ended(error.into()))
     }
 
     async fn open(&self, connection: &Connection, version: u8, class: Class) -> Result<SendStream, String> {
@@ -501,15 +566,19 @@ fn ended(reason: Reason) -> LinkEnd {
     if reason.lasting { LinkEnd::Uncertified(reason.text) } else { LinkEnd::Broken(reason.text) }
 }
 
-/// Waits until the peer is heard of as another process than before.
-async fn restarted(heard: &mut watch::Receiver<Option<u64>>) {
+/// Waits until the peer is heard of as another process than before, or is to be sent to on another connection than this one.
+async fn outdated(heard: &mut watch::Receiver<Option<Heard>>, connection: &Connection) {
+    let is_another = |way: &Shared| way.connection.stable_id() != connection.stable_id();
+    let mut process = None;
     loop {
-        let before = *heard.borrow_and_update();
+        if let Some(now) = heard.borrow_and_update().as_ref() {
+            let before = process.replace(now.process);
+            if before.is_some_and(|before| before != now.process) || now.way().is_some_and(is_another) {
+                return;
+            }
+        }
         if heard.changed().await.is_err() {
             return std::future::pending().await;
-        }
-        if before.is_some() && before != *heard.borrow() {
-            return;
         }
     }
 }

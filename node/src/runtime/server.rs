@@ -96,6 +96,12 @@ impl Server {
         &self.metrics
     }
 
+    /// Connections in both directions.
+    #[cfg(test)]
+    pub(in crate::runtime) fn connections(&self) -> usize {
+        self.endpoint.open_connections()
+    }
+
     /// Waits until the node serves, or until it is clear that it has no cluster. `None`: the node has stopped.
     pub async fn ready(&self) -> Option<Readiness> {
         self.watch(|identity| match (&identity.genesis, identity.serving) {

@@ -31,6 +31,7 @@ use tempfile::TempDir;
 
 mod copies;
 mod joins;
+mod links;
 mod room;
 
 /// A node that waits for minutes is polled less and less often, and one that is ready soon is noticed at once.

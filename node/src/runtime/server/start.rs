@@ -178,7 +178,8 @@ impl Server {
         let certificates_read = certificates.renewal().clone();
         let (renewed, interval) = (Renewed { links: renewed, doors: doors_renewed }, settings.certificates_interval);
         let renewing = certificates.run(endpoint.clone(), renewed, Arc::clone(&reload), interval);
-        let peers = Peers::new(endpoint.clone(), config, speaker, hints, settings.links, told, Arc::clone(&metrics));
+        let (reader, counters) = (Arc::clone(&listener), Arc::clone(&metrics));
+        let peers = Peers::new(endpoint.clone(), config, reader, hints, settings.links, told, counters);
         let name: Arc<str> = settings.name.into();
         let driver = Driver {
             node,
