@@ -47,10 +47,10 @@ pub struct ListenerBounds {
 /// State shared by all connections.
 #[derive(Debug)]
 pub struct Listener {
-    speaker: Speaker,
-    inputs: Inputs,
+    pub(in crate::runtime) speaker: Speaker,
+    pub(in crate::runtime) inputs: Inputs,
     belonging: watch::Receiver<Option<Belonging>>,
-    metrics: Arc<Metrics>,
+    pub(in crate::runtime) metrics: Arc<Metrics>,
     bounds: ListenerBounds,
     budget: Budget,
     client_next: AtomicU64,
@@ -87,11 +87,6 @@ impl Listener {
             writers: watch::Sender::new(0),
             meets_itself: watch::Sender::new(0),
         })
-    }
-
-    /// The identity under which this node speaks.
-    pub fn speaker(&self) -> Speaker {
-        self.speaker
     }
 
     /// Watches which calls of this process to itself have arrived; an arrived call proves that the process is at the called address.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! QUIC -> listener -> driver -> Node::step -> effects -> store (log thread)
-//!                                                    -> peers (one connection, two streams each)
+//!                                                    -> peers (two streams each, on a connection of both nodes)
 //!                                                    -> client streams
 //! ```
 //! The host makes no decisions: it passes events in, carries effects out, and sleeps until `next_wake`.

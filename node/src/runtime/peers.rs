@@ -252,10 +252,9 @@ impl Peers {
         listener: Arc<Listener>,
         hints: Hints,
         bounds: LinkBounds,
-        internal: mpsc::Sender<Internal>,
-        metrics: Arc<Metrics>,
     ) -> Self {
-        let speaker = listener.speaker();
+        let speaker = listener.speaker;
+        let (internal, metrics) = (listener.inputs.internal.clone(), Arc::clone(&listener.metrics));
         let (links, touched, tasks) = (HashMap::new(), Vec::new(), JoinSet::new());
         let stopping = watch::Sender::new(false);
         Peers { endpoint, config, listener, speaker, hints, bounds, internal, metrics, links, touched, stopping, tasks }
@@ -269,17 +268,18 @@ impl Peers {
         let is_there =
             |member: &&Member| member.state.is_present() || !present().any(|other| other.address == member.address);
         let members: Vec<&Member> = roster.members.values().filter(is_there).collect();
-        let hints = &self.hints;
-        self.links.retain(|node, link| {
-            members.iter().any(|member| member.node == *node && hints.addresses(member) == link.addresses)
-        });
+        let stays = |node: &NodeId, link: &Link| {
+            members.iter().any(|member| member.node == *node && self.hints.addresses(member) == link.addresses)
+        };
+        let ended: HashMap<NodeId, Link> = self.links.extract_if(|node, link| !stays(node, link)).collect();
         for member in members {
             if member.node == self.speaker.node || self.links.contains_key(&member.node) {
                 continue;
             }
             let (urgent, urgent_queue) = queue(self.bounds);
             let (bulk, bulk_queue) = queue(self.bounds);
-            let (heard, hears) = watch::channel(None);
+            // A link that is restarted goes on with the peer's connection, if that is still up.
+            let (heard, hears) = watch::channel(ended.get(&member.node).and_then(|link| link.heard.borrow().clone()));
             let addresses = self.hints.addresses(member);
             self.links.insert(member.node, Link { addresses: addresses.clone(), urgent, bulk, heard });
             let task = LinkTask {

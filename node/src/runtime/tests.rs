@@ -338,26 +338,6 @@ async fn until(mut condition: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, poll).await.expect("it comes in time");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_nodes_link_up_and_find_each_other_again() {
-    let cluster = Cluster::new();
-    let first = cluster.start("n1", &[]).await;
-    let second = cluster.start("n2", &[]).await;
-    found(&cluster, &first, &second).await;
-    for server in [&first, &second] {
-        until(|| server.metrics().get(Counter::PeerConnected) > 0).await;
-    }
-    // An unannounced end, as in a crash, and a restart at the same address.
-    let (address, links) = (second.address().to_string(), first.metrics().get(Counter::PeerConnected));
-    second.shutdown().await;
-    let second = cluster.start("n2", &[("listen", &address)]).await;
-    until(|| first.metrics().get(Counter::PeerConnected) > links).await;
-    until(|| second.metrics().get(Counter::PeerConnected) > 0).await;
-    assert!(first.serving().await);
-    first.shutdown().await;
-    second.shutdown().await;
-}
-
 /// The hint leads to another node with the peer's name and certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hint_that_leads_to_a_namesake_does_not_hide_the_peer() {

@@ -173,13 +173,11 @@ impl Server {
         let log = mend(&settings, log, replayed).await?;
         let durable = log.synced();
         let (store, loader) = start_threads(log, &settings, &inputs.internal, &metrics)?;
-        let told = inputs.internal.clone();
         let reload = Arc::new(Notify::new());
         let certificates_read = certificates.renewal().clone();
         let (renewed, interval) = (Renewed { links: renewed, doors: doors_renewed }, settings.certificates_interval);
         let renewing = certificates.run(endpoint.clone(), renewed, Arc::clone(&reload), interval);
-        let (reader, counters) = (Arc::clone(&listener), Arc::clone(&metrics));
-        let peers = Peers::new(endpoint.clone(), config, reader, hints, settings.links, told, counters);
+        let peers = Peers::new(endpoint.clone(), config, Arc::clone(&listener), hints, settings.links);
         let name: Arc<str> = settings.name.into();
         let driver = Driver {
             node,

@@ -15,6 +15,26 @@ async fn share(one: &Server, other: &Server) {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_link_up_and_find_each_other_again() {
+    let cluster = Cluster::new();
+    let first = cluster.start("n1", &[]).await;
+    let second = cluster.start("n2", &[]).await;
+    found(&cluster, &first, &second).await;
+    for server in [&first, &second] {
+        until(|| server.metrics().get(Counter::PeerConnected) > 0).await;
+    }
+    // An unannounced end, as in a crash, and a restart at the same address.
+    let (address, links) = (second.address().to_string(), first.metrics().get(Counter::PeerConnected));
+    second.shutdown().await;
+    let second = cluster.start("n2", &[("listen", &address)]).await;
+    until(|| first.metrics().get(Counter::PeerConnected) > links).await;
+    until(|| second.metrics().get(Counter::PeerConnected) > 0).await;
+    assert!(first.serving().await);
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
 /// Goal: two nodes talk over one connection, whichever of them was away. Method: each restarts once; it is not known which one dials.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_share_a_connection_whoever_was_away() {
