@@ -90,3 +90,36 @@ impl Index<&PartitionId> for Partitions {
         self.get(id).expect("asked for own partitions only")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norn_model::viewstamp::ReplicaId;
+    use norn_wire::NodeId;
+
+    #[test]
+    fn partitions_are_found_by_number_and_come_in_order_with_the_metadata_group_last() {
+        let mut partitions = Partitions::default();
+        assert!(partitions.first_from(Bound::Unbounded).is_none());
+        let ids = [PartitionId(7), PartitionId::METADATA, PartitionId(0), PartitionId(300)];
+        for id in ids {
+            let me = ReplicaId { node: NodeId(1), incarnation: 1 };
+            assert!(partitions.insert(id, Partition::new(id, me, vec![me])).is_none());
+        }
+        let sorted = [PartitionId(0), PartitionId(7), PartitionId(300), PartitionId::METADATA];
+        assert!(partitions.keys().eq(&sorted) && partitions.iter().all(|(id, replica)| *id == replica.id));
+        assert!(partitions.values_mut().map(|replica| replica.id).eq(sorted));
+        for id in sorted {
+            assert_eq!((partitions[&id].id, partitions.get_mut(&id).map(|replica| replica.id)), (id, Some(id)));
+        }
+        for absent in [PartitionId(1), PartitionId(301), PartitionId(u16::MAX)] {
+            assert!(!partitions.contains_key(&absent) && partitions.get_mut(&absent).is_none());
+        }
+        let from = |bound| partitions.first_from(bound).map(|replica| replica.id);
+        assert_eq!(from(Bound::Included(PartitionId(7))), Some(PartitionId(7)));
+        assert_eq!(from(Bound::Excluded(PartitionId(7))), Some(PartitionId(300)));
+        assert_eq!(from(Bound::Excluded(PartitionId(300))), Some(PartitionId::METADATA));
+        assert_eq!(from(Bound::Excluded(PartitionId::METADATA)), None);
+        assert!(partitions.remove(&PartitionId(7)).is_some() && !partitions.contains_key(&PartitionId(7)));
+    }
+}
