@@ -424,30 +424,6 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             ..plain
         },
         Mutant::WatchGapUnheeded => Overrides { watchers: Some(2), crash_mean_ms: Some(800), ..plain },
-        // A leader lacks work when it is asked for it, and it comes together with the last answer.
-        Mutant::HeadsOfTurnBefore => Overrides {
-            enveloped: Some(true),
-            gather_us_max: Some(20_000),
-            nodes: Some(3),
-            replicas: Some(3),
-            queues: Some(3),
-            partitions: Some(2),
-            loss_ppm: Some(20_000),
-            delay_us_max: Some(30_000),
-            cut_mean_ms: Some(4_000),
-            cut_ms_max: Some(2_000),
-            crash_mean_ms: Some(0),
-            wait_percent: Some(0),
-            strict_percent: Some(100),
-            limit_percent: Some(0),
-            delay_percent: Some(0),
-            after_percent: Some(0),
-            key_percent: Some(0),
-            children_percent: Some(0),
-            cancel_percent: Some(0),
-            policy_mean_ms: Some(0),
-            ..plain
-        },
         // There is a backlog, and grants come from where the work is known to be.
         Mutant::HeadsUntold => Overrides {
             calm: Some(true),
@@ -530,6 +506,37 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             crash_mean_ms: Some(0),
             pause_mean_ms: Some(0),
             cut_mean_ms: Some(0),
+            ..plain
+        },
+        _ => hunting_in_turns(mutant, plain),
+    }
+}
+
+/// Knobs for bugs of several messages in one turn.
+fn hunting_in_turns(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
+        // A leader lacks work when it is asked for it, and it comes together with the last answer.
+        Mutant::HeadsOfTurnBefore => Overrides {
+            enveloped: Some(true),
+            gather_us_max: Some(20_000),
+            nodes: Some(3),
+            replicas: Some(3),
+            queues: Some(3),
+            partitions: Some(2),
+            loss_ppm: Some(20_000),
+            delay_us_max: Some(30_000),
+            cut_mean_ms: Some(4_000),
+            cut_ms_max: Some(2_000),
+            crash_mean_ms: Some(0),
+            wait_percent: Some(0),
+            strict_percent: Some(100),
+            limit_percent: Some(0),
+            delay_percent: Some(0),
+            after_percent: Some(0),
+            key_percent: Some(0),
+            children_percent: Some(0),
+            cancel_percent: Some(0),
+            policy_mean_ms: Some(0),
             ..plain
         },
         _ => plain,
