@@ -9,7 +9,7 @@
 //!   changes), [`data_loss`] (what a replica has lost), [`claim_table`] (claims and the operations on them),
 //!   [`consensus`] (what a replica holds of them).
 //! - A partition's replica: [`replica`] (store, index, Merkle tree), [`clocks`].
-//! - Many small things in order: [`sorted`].
+//! - Many small things in order: [`sorted`]. What is hashed: [`encoded`].
 //! - What leaves a node: [`message`] (between nodes), [`record`] (to the log), [`snapshot`]; [`host`] is what the host measures.
 
 // The documented surface is the client library's; here a comment says what a name does not.

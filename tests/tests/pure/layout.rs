@@ -32,7 +32,7 @@ const PURE: [&str; 12] = [
 const MODEL: &str = "node/model/src/";
 /// Modules of the model from the lowest up. Each imports lower ones only, none of its own layer.
 const LAYERS: [&[&str]; 9] = [
-    &["host", "limits", "sorted", "time", "viewstamp"],
+    &["encoded", "host", "limits", "sorted", "time", "viewstamp"],
     &["config", "ring", "rules", "schedules", "task"],
     &["clocks", "metadata", "data_loss"],
     &["cohort"],
