@@ -1,6 +1,6 @@
 //! Links to the other members: one connection each, one stream per message class, coalesced writes.
 //!
-//! A link carries this node's messages. Of two nodes that both can ([`SHARES`]), the one with the lower identity dials, and the other
+//! A link carries this node's messages. Of two nodes that both can (`SHARES`), the one with the lower identity dials, and the other
 //! one opens its streams on the same connection: so acknowledgements of QUIC travel with the messages of the other direction. Until
 //! that connection is there, and with a peer that does not read on connections that it has dialed, each node dials for itself.
 
