@@ -22,7 +22,8 @@
 //! **Limits.** A process that is stopped, cut off, suspended, or still starting does not answer, nor does one behind an address that
 //! leads elsewhere from here. An older image at the same address has no second process to find. All these cases are left to the
 //! peers' memory. A copy of a suspended node may also take over its listed address, if the copy is started with an `advertise` of its
-//! own: it cannot be told from the node after a move.
+//! own: it cannot be told from the node after a move. Nodes with a higher identity then speak to whichever of the two processes has
+//! connected last, and the other one hears nothing of them.
 
 use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;

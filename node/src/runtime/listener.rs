@@ -1,4 +1,4 @@
-//! Incoming connections: clients and peers.
+//! What arrives: connections of clients and peers, and what peers send on connections that this node has dialed.
 //!
 //! A bidirectional stream carries requests and answers, a unidirectional one the messages of a peer after its hello. A sender of
 //! anything else loses the connection, and is sent the reason.

@@ -85,7 +85,7 @@ impl PeerHello {
         Versions { oldest: self.version, newest: self.newest.unwrap_or(self.version) }
     }
 
-    /// What hearing it on a connection that its sender has dialed means to the receiver.
+    /// What hearing it on this connection means to the receiver. Where that has dialed, it has the lower identity, or will be dialed.
     pub fn heard_on(&self, connection: &Connection, version: u8) -> Heard {
         let is_shared = self.features & FEATURES & SHARES != 0 && self.from < self.to;
         let shared = is_shared.then(|| Shared { connection: connection.clone(), version });
@@ -93,7 +93,7 @@ impl PeerHello {
     }
 }
 
-/// A sign of a peer: it has connected to this node.
+/// A sign of a peer: it has opened a stream to this node.
 #[derive(Debug, Clone)]
 pub struct Heard {
     /// Random number drawn at each start of its process.
@@ -300,7 +300,7 @@ impl Peers {
         }
     }
 
-    /// Records that a peer has connected to this node: it can be reached now, and if its process is a new one, the link to the old
+    /// Records that a peer has opened a stream to this node: it can be reached now, and if its process is a new one, the link to the old
     /// process is dead. Otherwise that would show only when the link has been silent for too long.
     pub fn heard(&mut self, peer: NodeId, heard: Heard) {
         if let Some(link) = self.links.get(&peer) {
@@ -450,7 +450,10 @@ impl LinkTask {
         bulk: &mut Queue,
         heard: &mut watch::Receiver<Option<Heard>>,
     ) -> LinkEnd {
-        let way = heard.borrow_and_update().as_ref().and_then(|heard| heard.way().cloned());
+        let (process, way) = {
+            let heard = heard.borrow_and_update();
+            (heard.as_ref().map(|heard| heard.process), heard.as_ref().and_then(|heard| heard.way().cloned()))
+        };
         let connected = tokio::select! {
             connected = self.connect(way) => connected,
             // The first packets may have been sent before the peer was up; waiting for their retransmission takes longer than a new
@@ -474,13 +477,14 @@ impl LinkTask {
         if self.internal.send(Internal::PeerConnected { peer: self.member.node, version }).await.is_err() {
             return LinkEnd::Stopped;
         }
+        if dialed.is_some() {
+            // Ends with the connection, once all that has come on it is read.
+            let (listener, connection) = (Arc::clone(&self.listener), connection.clone());
+            tokio::spawn(async move { listener.serve_dialed(&connection, version).await });
+        }
         let end = tokio::select! {
             reason = connection.closed() => self.broken(&connection, reason.to_string()),
-            () = outdated(heard, &connection) => LinkEnd::Restarted,
-            // What the peer sends on its own connection is read where that was accepted.
-            () = self.listener.serve_dialed(&connection, version), if dialed.is_some() => {
-                self.broken(&connection, "the connection has ended".to_owned())
-            }
+            () = outdated(heard, process, &connection) => LinkEnd::Restarted,
             written = async { tokio::try_join!(
                 write_messages(urgent_stream, version, urgent, &self.metrics),
                 write_messages(bulk_stream, version, bulk, &self.metrics),
@@ -567,9 +571,8 @@ fn ended(reason: Reason) -> LinkEnd {
 }
 
 /// Waits until the peer is heard of as another process than before, or is to be sent to on another connection than this one.
-async fn outdated(heard: &mut watch::Receiver<Option<Heard>>, connection: &Connection) {
+async fn outdated(heard: &mut watch::Receiver<Option<Heard>>, mut process: Option<u64>, connection: &Connection) {
     let is_another = |way: &Shared| way.connection.stable_id() != connection.stable_id();
-    let mut process = None;
     loop {
         if let Some(now) = heard.borrow_and_update().as_ref() {
             let before = process.replace(now.process);

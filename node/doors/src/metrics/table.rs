@@ -348,7 +348,7 @@ const PEERS: &[Metric] = &[
     ),
     was("norn_peer_messages_dropped", "peer_messages_dropped", "Messages to peers dropped: queue full or link down."),
     was("norn_peer_messages_received", "peer_messages_received", "Messages from peers."),
-    was("norn_peer_links_up", "peer_links_up", "Connections to peers that came up."),
+    was("norn_peer_links_up", "peer_links_up", "Links to peers that came up."),
     was(
         "norn_connections_refused",
         "connections_refused",

@@ -37,7 +37,7 @@ async fn two_nodes_link_up_and_find_each_other_again() {
 
 /// Goal: two nodes talk over one connection, whichever of them was away. Method: each restarts once; it is not known which one dials.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_nodes_share_a_connection_whoever_was_away() {
+async fn two_nodes_share_a_connection_after_either_was_away() {
     let cluster = Cluster::new();
     let (mut one, mut other) = (cluster.start("n1", &[]).await, cluster.start("n2", &[]).await);
     found(&cluster, &one, &other).await;
@@ -56,7 +56,7 @@ async fn two_nodes_share_a_connection_whoever_was_away() {
 /// Goal: a node sends over a connection that it has not dialed only to a peer that reads there. Method: the peer is two connections of
 /// this test, the first one as of a version that does not read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_does_not_share_is_dialed() {
+async fn a_node_sends_only_on_connections_that_are_read() {
     let cluster = Cluster::new();
     let server = cluster.start("n1", &[]).await;
     let me = answers(&cluster, &server).await;
@@ -81,6 +81,6 @@ async fn a_peer_that_does_not_share_is_dialed() {
         tokio::time::timeout(PATIENCE, shared.accept_uni()).await.expect("the node sends").unwrap();
     }
     let nothing = tokio::time::timeout(Duration::ZERO, alone.accept_uni()).await;
-    assert!(nothing.is_err(), "the node sends where nobody reads: {nothing:?}");
+    assert!(nothing.is_err(), "the node sends on a connection that is not read: {nothing:?}");
     server.shutdown().await;
 }
