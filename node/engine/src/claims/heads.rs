@@ -344,11 +344,16 @@ impl Node {
     /// A follower has work in a partition about which its leader was silent. Most likely the leader has it, too, and is about to grant
     /// it: it is asked only if it stays silent.
     fn watch_leader(&mut self, partition: PartitionId, queues: &BTreeSet<QueueName>) {
-        let replica = &self.partitions[&partition];
+        if self.partitions[&partition].consensus.leader.is_none() || !self.is_quiet(partition) {
+            return;
+        }
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
         let index = replica.store.index();
-        let has_work =
-            queues.iter().any(|queue| index.queue(queue).is_some_and(|queue| queue.ready().next().is_some()));
-        if has_work && replica.consensus.leader.is_some() && self.is_quiet(partition) {
+        let has_work = |queue: &&QueueName| index.queue(queue).is_some_and(|index| index.ready().next().is_some());
+        let room = WAKE_IDS_MAX.saturating_sub(replica.unheard.len());
+        let unheard: Vec<QueueName> = queues.iter().filter(has_work).take(room).cloned().collect();
+        replica.unheard.extend(unheard);
+        if !replica.unheard.is_empty() {
             self.timers.set_if_none(Key::Quiet(partition), self.now.mono_after_ms(self.config.heartbeat_ms));
         }
     }
@@ -363,12 +368,12 @@ impl Node {
     pub(crate) fn wake_leader(&mut self, partition: PartitionId) {
         let quiet = self.is_quiet(partition);
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let unheard = std::mem::take(&mut replica.unheard);
         let Some(leader) = replica.consensus.leader.filter(|_| quiet && replica.consensus.leading().is_none()) else {
             return;
         };
-        let queues = replica.store.index().queues();
-        let ids: Vec<TaskId> =
-            queues.flat_map(|(_, index)| index.ready().map(|(_, id)| *id)).take(WAKE_IDS_MAX).collect();
+        let queues = unheard.iter().filter_map(|queue| replica.store.index().queue(queue));
+        let ids: Vec<TaskId> = queues.flat_map(|index| index.ready().map(|(_, id)| *id)).take(WAKE_IDS_MAX).collect();
         if ids.is_empty() {
             return;
         }

@@ -92,6 +92,8 @@ pub struct Partition {
     pub borrowed: bool,
     /// When it last sent a `Wake`.
     pub woke_us: u64,
+    /// Queues with work about which the leader is silent.
+    pub unheard: BTreeSet<QueueName>,
     /// For a draining replica: the version of the cohort that has dismissed it for good.
     pub dismissed: Option<Viewstamp>,
     /// Up to which count this replica has forgotten what the table names, since the node started.
@@ -153,6 +155,7 @@ impl Partition {
             bare: false,
             borrowed: false,
             woke_us: 0,
+            unheard: BTreeSet::new(),
             dismissed: None,
             forgot: 0,
             counted: Counted::default(),
