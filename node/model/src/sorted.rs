@@ -8,7 +8,8 @@
 //!
 //! A search halves the node above and then a chunk: O(log n), twice as fast as a search of a `BTreeMap` for the last key up to one.
 //! Insertion and removal move at most a chunk. Once in dozens of times they divide or join chunks, and then move the shorter part of the
-//! node above: at most n / 128 places of 70 bytes, none of them where keys ascend or the least go first.
+//! node above: some n / 128 places of 70 bytes where chunks are full, n / 32 at the most, and none where keys ascend or the least go
+//! first.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -23,6 +24,8 @@ const SPLIT_MAX: usize = CHUNK_MAX - CHUNK_MAX / 8;
 const JOINED_MAX: usize = CHUNK_MAX / 4 * 3;
 /// A chunk with fewer entries is joined with a neighbour, if one has room.
 const JOIN_BELOW: usize = CHUNK_MAX / 4;
+/// Chunks for which the node above keeps room, however few there are.
+const ROOM_MIN: usize = 8;
 /// Most entries for which a chunk has room in advance, or keeps it.
 const SPARE_MAX: usize = 8;
 
@@ -245,7 +248,12 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
     fn take_chunk(&mut self, number: usize) -> Chunk<K, V> {
         let place = number.checked_sub(1).expect("the first chunk stays");
         assert!(self.bounds.remove(place).is_some(), "a chunk has no bound");
-        self.chunks.remove(place).expect("there is such a chunk")
+        let chunk = self.chunks.remove(place).expect("there is such a chunk");
+        if self.chunks.capacity() > 4 * self.chunks.len().max(ROOM_MIN) {
+            self.chunks.shrink_to(2 * self.chunks.len());
+            self.bounds.shrink_to(2 * self.bounds.len());
+        }
+        chunk
     }
 
     /// Removes a key; returns its value.

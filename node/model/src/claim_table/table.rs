@@ -42,6 +42,7 @@ pub struct ClaimTable {
     pub out: BTreeMap<Viewstamp, Vec<Ended>>,
     /// Sum of the hashes of all other content, updated by every change.
     digest: u128,
+    /// The hashes of claims and endings, which are taken from the sum again.
     #[serde(skip)]
     known: Known,
     /// Garbage collection of finished tasks.

@@ -18,6 +18,8 @@ fn check<K: Copy + Ord + std::fmt::Debug, V>(map: &SortedMap<K, V>) {
         );
     }
     assert_eq!(map.bounds.len(), map.chunks.len());
+    let room = map.chunks.capacity().max(map.bounds.capacity());
+    assert!(room <= 8 * map.chunks.len().max(ROOM_MIN), "the node above has much to spare");
     for (number, bound) in map.bounds.iter().enumerate() {
         let (before, chunk) = (map.chunk(number), map.chunk(number + 1));
         assert!(chunk.keys.first().is_some_and(|key| key >= bound), "a chunk's bound is above its entries");
