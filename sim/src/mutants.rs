@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_model::config::Mutant;
 
 /// All bugs that the simulator catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 103] = [
+pub const ALL: [(&str, Mutant); 104] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -103,6 +103,7 @@ pub const ALL: [(&str, Mutant); 103] = [
     ("wait-ignored", Mutant::WaitIgnored),
     ("heads-untold", Mutant::HeadsUntold),
     ("heads-of-turn-before", Mutant::HeadsOfTurnBefore),
+    ("snapshot-revives", Mutant::SnapshotRevives),
     ("hello-shuts-out", Mutant::HelloShutsOut),
     ("ids-go-back", Mutant::IdsGoBack),
     ("purges-early", Mutant::PurgesEarly),
@@ -142,6 +143,18 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             forget_after_ms: Some(4_000),
             exchange_interval_ms: Some(30_000),
             ..unheld
+        },
+        // A replica loses operations from before what it forgot, and is saved before it has them again.
+        Mutant::SnapshotRevives => Overrides {
+            damage_percent: Some(60),
+            crash_mean_ms: Some(1_500),
+            retain_ms: Some(0),
+            forget_after_ms: Some(3_000),
+            compact_bytes: Some(20_000),
+            nodes: Some(3),
+            replicas: Some(3),
+            partitions: Some(1),
+            ..plain
         },
         Mutant::MemoryForgotten => {
             Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), policy_mean_ms: Some(0), ..plain }

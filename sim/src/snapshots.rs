@@ -5,11 +5,20 @@ use crate::world::{Event, World};
 use norn_engine::{Cursor, Event as Input};
 use norn_model::host::Room;
 use norn_model::record::Record;
-use norn_wire::PartitionId;
+use norn_wire::{PartitionId, TaskId};
 use std::collections::BTreeSet;
 
 /// Until the next look whether a process goes on that stands still.
 const LOOK_US: u64 = 60_000_000;
+
+/// The tasks of some partitions in the records of a state.
+fn tasks_of(records: &[Record], partitions: &BTreeSet<PartitionId>) -> BTreeSet<TaskId> {
+    let tasks = |record: &Record| match record {
+        Record::Facts { partition, items } if partitions.contains(partition) => items.iter().map(|(id, _)| *id).collect(),
+        _ => BTreeSet::new(),
+    };
+    records.iter().flat_map(tasks).collect()
+}
 
 impl World {
     /// Runs the log's upkeep.
@@ -129,8 +138,16 @@ impl World {
             records.retain(|record| record.partition().is_none_or(|partition| !incomplete.contains(&partition)));
             (views, records)
         };
+        let tasks_of = |core: &Core| {
+            let records = adapter::state_of(core, &self.nodes[node].disk);
+            tasks_of(&records, &incomplete)
+        };
         let (read, own) = (durable(&core), durable(&running.core));
-        if let Err(error) = replayed {
+        // All that a replica with losses has is saved, and nothing that it has forgotten.
+        let back: Vec<TaskId> = tasks_of(&core).difference(&tasks_of(&running.core)).copied().collect();
+        if replayed.is_ok() && !back.is_empty() {
+            self.fail("snapshot", format!("node {node}: its disk brings back {back:?}"));
+        } else if let Err(error) = replayed {
             self.fail("snapshot", format!("node {node}: {error}"));
         } else if read != own {
             let views = read.0.iter().zip(&own.0).find(|(read, own)| read != own);

@@ -304,6 +304,8 @@ pub enum Mutant {
     HeadsUntold,
     /// A leader publishes heads only at the end of a turn, so its later events do not know of the work that came with its earlier ones.
     HeadsOfTurnBefore,
+    /// A snapshot does not say which endings of its table are forgotten already.
+    SnapshotRevives,
     /// A purged task is forgotten at once, at each replica independently.
     PurgesEarly,
     /// A task is purged whether or not it has ended.

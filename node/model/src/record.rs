@@ -197,7 +197,7 @@ pub struct Place {
     pub vote: u64,
     /// Its table.
     pub table: u64,
-    /// The first of its facts.
+    /// The first record of its facts, or of what it has forgotten.
     pub facts: u64,
 }
 

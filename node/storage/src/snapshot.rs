@@ -161,8 +161,9 @@ impl Writer {
             Record::DataLoss { .. } | Record::Left { .. } => place.data_loss = self.next_ordinal,
             Record::Vote { .. } => place.vote = self.next_ordinal,
             Record::Install { .. } => place.table = self.next_ordinal,
-            Record::Facts { .. } if place.facts == 0 => place.facts = self.next_ordinal,
-            Record::Facts { .. } => {}
+            // What is forgotten is lost like facts: the replica does not know its tasks then.
+            Record::Facts { .. } | Record::Forgot { .. } if place.facts == 0 => place.facts = self.next_ordinal,
+            Record::Facts { .. } | Record::Forgot { .. } => {}
             other => panic!("{} is no record of state", other.kind()),
         }
     }

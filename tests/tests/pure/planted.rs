@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// For each planted bug a seed from which it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`. A change of what
 /// the simulator draws requires a search for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 103] = [
+const CAUGHT_FROM: [(Mutant, u64); 104] = [
     (Mutant::VoteNotDurable, 21),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -98,6 +98,7 @@ const CAUGHT_FROM: [(Mutant, u64); 103] = [
     (Mutant::WaitIgnored, 2),
     (Mutant::HeadsUntold, 2),
     (Mutant::HeadsOfTurnBefore, 72),
+    (Mutant::SnapshotRevives, 408),
     (Mutant::HelloShutsOut, 4),
     (Mutant::IdsGoBack, 10),
     (Mutant::PurgesEarly, 5),

@@ -1,6 +1,7 @@
 //! Snapshot of a node's state, as records of the log.
 
 use crate::Node;
+use norn_model::config::mutant;
 use norn_model::limits::{EXCHANGE_TASKS_MAX, within};
 use norn_model::record::Record;
 use norn_model::snapshot::{Gap, Part};
@@ -174,10 +175,23 @@ impl Node {
             let table = Some(Arc::new(consensus.table.clone()));
             Record::Install { partition, viewstamp, table }
         });
+        let forgotten = self.save_forgotten(partition);
         let ages = self.save_ages(partition);
         let left = || Record::Left { partition, advertised: Box::new(self.route_of(partition)) };
         let left = blank.then(left);
-        data_loss.into_iter().chain(vote).chain(table).chain(ages).chain(left).collect()
+        data_loss.into_iter().chain(vote).chain(table).chain(forgotten).chain(ages).chain(left).collect()
+    }
+}
+
+impl Node {
+    /// Names the forgotten tasks that the saved table would bring back. A table with losses may be older than what was forgotten since,
+    /// and still hand on how such a task ended; a replay of its installation takes that in as a fact.
+    fn save_forgotten(&self, partition: PartitionId) -> Option<Record> {
+        let replica = &self.partitions[&partition];
+        let handed_on = replica.consensus.table.out.values().flatten().map(|ended| ended.id);
+        let ids: Vec<TaskId> = handed_on.filter(|id| !replica.store.knows(id)).collect();
+        let named = !ids.is_empty() && !mutant!(self.config, SnapshotRevives);
+        named.then_some(Record::Forgot { partition, ids })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Finished tasks disappear, everywhere, and do not come back.
 
 use super::*;
+use norn_model::claim_table::table::Op;
 use norn_model::config::Retention;
 use norn_model::message::{AntiEntropy, GarbageCollection};
 use norn_model::task::{Task, Tombstone};
@@ -207,6 +208,36 @@ fn a_replica_that_lost_the_record_of_it_forgets_again() {
     assert_eq!(cluster.knowing(&id), 0);
     cluster.restart(2);
     assert_eq!(cluster.knowing(&id), 0, "and it is written down");
+}
+
+/// Goal: a snapshot brings no forgotten task back, though its table is from before the forgetting. Method: a replica loses all operations
+/// from the end of its claim on, so that its table still hands on how the task ended; its records of forgetting the task are left.
+#[test]
+fn a_snapshot_of_an_old_table_brings_no_forgotten_task_back() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.done(b"once");
+    cluster.skip(LONG_MS);
+    cluster.run_until_forgotten(&id);
+    let drops = |record: &Record| match record {
+        Record::Ops { ops, .. } => ops.iter().any(|op| matches!(&**op, Op::Drop { items } if items[0].id == id)),
+        _ => false,
+    };
+    let dropped = *cluster.places(2, drops).first().expect("its claim was dropped");
+    let mut lost = cluster.places(2, |record| matches!(record, Record::Ops { .. }));
+    lost.retain(|ordinal| *ordinal > dropped);
+    let damaged = cluster.replay_without(2, &lost);
+    let partition = damaged.partition_of(&id);
+    let hands_on = |node: &Node| {
+        let table = &node.partitions[&partition].consensus.table;
+        table.out.values().flatten().any(|ended| ended.id == id)
+    };
+    assert!(hands_on(&damaged) && !damaged.partitions[&partition].store.knows(&id));
+
+    let mut again = Node::new(Founding { config: Config::clone(&damaged.config), ..founding(2) }, 99);
+    for record in damaged.save(&mut Cursor::default(), usize::MAX).records {
+        again.recover(record, false, None).expect("a snapshot fits");
+    }
+    assert!(hands_on(&again) && !again.partitions[&partition].store.knows(&id));
 }
 
 /// Goal: a leader that lacks the spec of a finished task asks the other replicas before it buries the task. Method: the leader loses

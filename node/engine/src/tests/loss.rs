@@ -15,7 +15,7 @@ impl Cluster {
     }
 
     /// State of a node after a replay of its log without some lost records.
-    fn replay_without(&self, index: usize, lost: &BTreeSet<u64>) -> Node {
+    pub(super) fn replay_without(&self, index: usize, lost: &BTreeSet<u64>) -> Node {
         let config = Config::clone(&self.nodes[index].config);
         let mut node = Node::new(Founding { config, ..founding(index) }, 99);
         for (ordinal, record) in (0..).zip(self.logs[index].clone()) {

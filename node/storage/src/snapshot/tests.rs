@@ -11,8 +11,9 @@ fn records() -> Vec<Record> {
     let facts = |number| Record::Facts { partition: PartitionId(number), items: Arc::new(Vec::new()) };
     let viewstamp = Viewstamp { epoch: 3, length: 1 };
     let table = |number| Record::Install { partition: PartitionId(number), viewstamp, table: None };
+    let forgot = Record::Forgot { partition: PartitionId(8), ids: vec![TaskId::MIN] };
     let node = Record::Identity { node: NodeId(1), incarnation: 1 };
-    vec![node, Record::Boot { count: 1 }, vote(2), table(2), facts(2), facts(2), vote(5), facts(7)]
+    vec![node, Record::Boot { count: 1 }, vote(2), table(2), facts(2), facts(2), vote(5), facts(7), forgot]
 }
 
 /// A snapshot, and the offsets of its frames, including both end records.
@@ -55,7 +56,7 @@ fn what_is_written_is_read() {
     assert_eq!(places.len(), records().len() + 2, "the end stands twice");
     let (summary, found, losses) = read_back(&bytes).expect("whole");
     assert_eq!((found, losses), (records(), vec![]));
-    assert_eq!((summary.covered, summary.records, summary.lost_records), (95, 8, 0));
+    assert_eq!((summary.covered, summary.records, summary.lost_records), (95, 9, 0));
     assert_eq!((summary.header.first_ordinal, summary.bytes), (90, bytes.len() as u64));
 }
 
@@ -70,12 +71,13 @@ fn whose_the_lost_records_were_is_told() {
         "lost: record 6 (1 facts of partition 2)",
         "lost: record 7 (1 vote of partition 5)",
         "lost: record 8 (1 facts of partition 7)",
+        "lost: record 9 (1 facts of partition 8)",
     ];
     for (record, told) in (1..).zip(told) {
         let mut bytes = bytes.clone();
         bytes[places[record] + 8] ^= 1;
         let (summary, found, losses) = read_back(&bytes).expect("the rest is read");
-        assert_eq!((found.len(), summary.lost_records, losses.len()), (7, 1, 1));
+        assert_eq!((found.len(), summary.lost_records, losses.len()), (8, 1, 1));
         assert_eq!(losses[0].to_string(), told);
     }
     let mut several = bytes.clone();
