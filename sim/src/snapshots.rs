@@ -14,7 +14,9 @@ const LOOK_US: u64 = 60_000_000;
 /// The tasks of some partitions in the records of a state.
 fn tasks_of(records: &[Record], partitions: &BTreeSet<PartitionId>) -> BTreeSet<TaskId> {
     let tasks = |record: &Record| match record {
-        Record::Facts { partition, items } if partitions.contains(partition) => items.iter().map(|(id, _)| *id).collect(),
+        Record::Facts { partition, items } if partitions.contains(partition) => {
+            items.iter().map(|(id, _)| *id).collect()
+        }
         _ => BTreeSet::new(),
     };
     records.iter().flat_map(tasks).collect()
@@ -143,10 +145,11 @@ impl World {
             tasks_of(&records, &incomplete)
         };
         let (read, own) = (durable(&core), durable(&running.core));
-        // All that a replica with losses has is saved, and nothing that it has forgotten.
-        let back: Vec<TaskId> = tasks_of(&core).difference(&tasks_of(&running.core)).copied().collect();
-        if replayed.is_ok() && !back.is_empty() {
-            self.fail("snapshot", format!("node {node}: its disk brings back {back:?}"));
+        // The tasks of a replica with losses are on its disk, and those that it has forgotten are not.
+        let (tasks_read, tasks_own) = (tasks_of(&core), tasks_of(&running.core));
+        let differ: Vec<&TaskId> = tasks_read.symmetric_difference(&tasks_own).collect();
+        if replayed.is_ok() && !differ.is_empty() {
+            self.fail("snapshot", format!("node {node}: on disk or in memory alone are {differ:?}"));
         } else if let Err(error) = replayed {
             self.fail("snapshot", format!("node {node}: {error}"));
         } else if read != own {
