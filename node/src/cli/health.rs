@@ -344,7 +344,10 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let deadline = Instant::now() + Duration::from_millis(200);
         assert_eq!(ask(&place(address.clone(), None), "/livez", deadline), Err("it did not answer in time".to_owned()));
-        drop(listener);
+        // Bound and not listening, so that no other program can answer there.
+        let away = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        away.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let address = away.local_addr().unwrap().as_socket().unwrap().to_string();
         assert!(ask(&place(address, None), "/livez", soon()).is_err());
     }
 
