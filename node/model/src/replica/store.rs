@@ -8,7 +8,7 @@ use crate::claim_table::table::ClaimState;
 use crate::consensus::Hold;
 use crate::limits::{BUCKETS, RECENT_CHANGES_MAX};
 use crate::sorted::SortedMap;
-use crate::task::{Content, Digest, Outline, Task, Tombstone, Wanted, spec_digest};
+use crate::task::{Changing, Content, Digest, Outline, Task, Tombstone, Wanted, spec_digest};
 use crdts::CvRDT;
 use norn_wire::membership::KeyConcurrency;
 use norn_wire::{QueueName, State, TaskId, Token};
@@ -217,7 +217,8 @@ impl Store {
         if delta.tombstone.is_some() || self.is_buried(&id) {
             return self.bury(id, delta);
         }
-        let mut delta = delta.outlined();
+        let (mut delta, told) = delta.outlined_with_digest(&id);
+        let told = delta.spec.as_ref().map(|spec| spec.hash).zip(told);
         delta.facts.iter_mut().for_each(|facts| facts.leave_out_places());
         let rival = self.keep_rival(id, &mut delta);
         let Store { tasks, index, tree, touched, blocked, body_bytes, moved: moves, watched, .. } = self;
@@ -232,7 +233,8 @@ impl Store {
         let (awaited_join, was_over) = (entry.task.awaits_join(), is_over_early(&entry.task));
         let brought: Vec<TaskId> = entry.task.brings().collect();
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
-        let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
+        let changing = Changing::between(&entry.task, &delta);
+        let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id, changing));
         let indexed_before = Indexed::of(&id, &entry.task);
         let restored_body = entry.restore_body(&mut delta);
         let restored = entry.restore_blobs(&delta) || restored_body;
@@ -244,11 +246,14 @@ impl Store {
         let indexed_after = Indexed::of(&id, &entry.task);
         let hash = |indexed: &Option<Indexed>| indexed.as_ref().map(|indexed| indexed.hash);
         let spec_changes = hash(&indexed_after) != hash(&indexed_before);
-        let spec_part = match entry.task.spec.as_ref().and_then(|spec| spec.body.here()).filter(|_| spec_changes) {
-            Some(spec) => spec_digest(&id, spec),
+        let changed_spec = entry.task.spec.as_ref().filter(|_| spec_changes);
+        let spec_part = match changed_spec.and_then(|spec| Some((spec, spec.body.here()?))) {
+            Some((spec, whole)) => told
+                .filter(|(hash, _)| *hash == spec.hash)
+                .map_or_else(|| spec_digest(&id, whole), |(_, digest)| digest),
             None => before_digest.wrapping_sub(facts_before),
         };
-        let digest = spec_part.wrapping_add(entry.task.facts_digest(&id));
+        let digest = spec_part.wrapping_add(entry.task.facts_digest(&id, changing));
         entry.set_digest(digest);
         if before_class.is_some() && digest == before_digest && !restored {
             // Nothing was learned. The class stays: one that changed with the clock alone would go unnoticed by the code that sets

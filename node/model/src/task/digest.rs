@@ -4,11 +4,15 @@
 //! accidental collision; they do not resist an adversary who crafts payloads. Repair depends on digests, and so does which state of a
 //! task is archived.
 
+use super::outline::hash_of_encoded;
 use super::{Blob, Completed, Facts, Task};
 use crate::encoded::Encoded;
 use norn_wire::{Spec, TaskId, Token};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
+
+/// The kind of fact that a spec is.
+const SPEC: u8 = 1;
 
 /// 128 bits; bottom has 0.
 pub type Digest = u128;
@@ -33,14 +37,48 @@ pub(super) fn completion_digest(id: &TaskId, completion: &(Token, Completed)) ->
     left.unwrap_or_else(|| fact(id, 3, completion))
 }
 
+/// The facts of a task that are long to hash.
+#[derive(PartialEq, Eq, Default)]
+struct Long<'a> {
+    completions: &'a [(Token, Completed)],
+    updates: &'a [((Token, u32), Blob)],
+}
+
+impl Long<'_> {
+    fn of<S>(task: &Task<S>) -> Long<'_> {
+        let Some(facts) = task.facts.as_deref() else { return Long::default() };
+        Long { completions: &facts.completions, updates: &facts.updates }
+    }
+}
+
+/// The facts of a task that a merge may change: only those need be hashed before and after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changing {
+    /// Any.
+    All,
+    /// All but the log entries and completions, and not the spec.
+    Short,
+}
+
+impl Changing {
+    /// What a merge of `delta` into `known` may change.
+    pub fn between<S>(known: &Task<S>, delta: &Task<S>) -> Changing {
+        let brought = Long::of(delta);
+        let stands = brought == Long::default() || brought == Long::of(known);
+        if delta.spec.is_none() && stands { Changing::Short } else { Changing::All }
+    }
+}
+
 impl Facts {
-    fn digest(&self, id: &TaskId) -> Digest {
+    fn digest(&self, id: &TaskId, changing: Changing) -> Digest {
         let mut sum: Digest = 0;
-        for update in &self.updates {
-            sum = sum.wrapping_add(entry_digest(id, update));
-        }
-        for completion in &self.completions {
-            sum = sum.wrapping_add(completion_digest(id, completion));
+        if changing == Changing::All {
+            for update in &self.updates {
+                sum = sum.wrapping_add(entry_digest(id, update));
+            }
+            for completion in &self.completions {
+                sum = sum.wrapping_add(completion_digest(id, completion));
+            }
         }
         if let Some(cancel) = &self.cancel {
             sum = sum.wrapping_add(fact(id, 4, cancel));
@@ -74,21 +112,30 @@ impl Task {
     /// The digest, computed from scratch.
     pub fn digest(&self, id: &TaskId) -> Digest {
         if self.tombstone.is_some() {
-            return buried(id).wrapping_add(self.facts_digest(id));
+            return buried(id).wrapping_add(self.facts_digest(id, Changing::All));
         }
         let spec = self.spec.as_ref().map_or(0, |spec| spec_digest(id, spec));
-        spec.wrapping_add(self.facts_digest(id))
+        spec.wrapping_add(self.facts_digest(id, Changing::All))
     }
 }
 
 /// The spec's part of the digest.
 pub fn spec_digest(id: &TaskId, spec: &Spec) -> Digest {
-    fact(id, 1, spec)
+    fact(id, SPEC, spec)
+}
+
+/// The spec's part of the digest, and the hash of the spec alone.
+pub(super) fn digest_and_hash(id: &TaskId, spec: &Spec) -> (Digest, u64) {
+    let before: [&[u8]; 2] = [id.as_bytes(), &[SPEC]];
+    let encoded = Encoded::of(&before, spec);
+    let spec_from = before.iter().map(|bytes| bytes.len()).sum();
+    assert!(encoded.bytes().len() > spec_from, "a spec is encoded as nothing");
+    (xxh3_128(encoded.bytes()), hash_of_encoded(&encoded.bytes()[spec_from..]))
 }
 
 impl<S> Task<S> {
-    /// The later facts' part of the digest, so that a task whose spec does not change need not hash it again.
-    pub fn facts_digest(&self, id: &TaskId) -> Digest {
-        self.facts.as_ref().map_or(0, |facts| facts.digest(id))
+    /// The part of the digest that these of the later facts have, so that what does not change need not be hashed again.
+    pub fn facts_digest(&self, id: &TaskId, changing: Changing) -> Digest {
+        self.facts.as_ref().map_or(0, |facts| facts.digest(id, changing))
     }
 }

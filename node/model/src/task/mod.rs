@@ -18,7 +18,7 @@ mod view;
 
 pub use blob::{Blob, Filling, LostBytes, SMALL_BYTES, Slot};
 pub use children::Children;
-pub use digest::{Digest, buried, spec_digest};
+pub use digest::{Changing, Digest, buried, spec_digest};
 pub use end::{bound_reasons, claim_end, end_bytes, is_reason};
 pub use group::GroupFacts;
 pub use members::Members;
@@ -319,6 +319,12 @@ impl Task {
     /// The form in which a store keeps it.
     pub fn outlined(self) -> Task<Outline> {
         Task { spec: self.spec.map(Outline::new), facts: self.facts, tombstone: self.tombstone }
+    }
+
+    /// The same, with the spec's part of the digest.
+    pub fn outlined_with_digest(self, id: &TaskId) -> (Task<Outline>, Option<Digest>) {
+        let (spec, digest) = self.spec.map(|spec| Outline::with_digest(id, spec)).unzip();
+        (Task { spec, facts: self.facts, tombstone: self.tombstone }, digest)
     }
 }
 

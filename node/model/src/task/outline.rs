@@ -3,6 +3,7 @@
 //! In messages and in the log a spec is always whole. A hash of the whole spec identifies it, so that facts merge without their bodies.
 
 use super::blob::{Filling, Slot};
+use super::digest::{Digest, digest_and_hash};
 use crate::encoded::Encoded;
 use norn_wire::group::Grouping;
 use norn_wire::request::Revision;
@@ -211,9 +212,20 @@ impl Rare {
 impl Outline {
     /// The outline of a spec that was just learned.
     pub fn new(spec: Arc<Spec>) -> Outline {
+        let hash = hash_of(&spec);
+        Outline::hashed(spec, hash)
+    }
+
+    /// The same, with its part of the digest of its task: the spec, which may be long, is encoded once for both.
+    pub(super) fn with_digest(id: &TaskId, spec: Arc<Spec>) -> (Outline, Digest) {
+        let (digest, hash) = digest_and_hash(id, &spec);
+        (Outline::hashed(spec, hash), digest)
+    }
+
+    fn hashed(spec: Arc<Spec>, hash: u64) -> Outline {
         Outline {
             queue: spec.queue.clone(),
-            hash: hash_of(&spec),
+            hash,
             priority: spec.priority,
             attempts_max: spec.attempts_max,
             rare: Rare::of(&spec),
@@ -303,7 +315,12 @@ pub fn body_bytes(spec: &Spec) -> usize {
 }
 
 fn hash_of(spec: &Spec) -> u64 {
-    xxh3_64(Encoded::of(&[], spec).bytes())
+    hash_of_encoded(Encoded::of(&[], spec).bytes())
+}
+
+/// The hash of an encoded spec.
+pub(super) fn hash_of_encoded(bytes: &[u8]) -> u64 {
+    xxh3_64(bytes)
 }
 
 /// What merging and claiming need of a spec, whole or outlined.

@@ -1,6 +1,8 @@
 //! The laws of the lattice, on arbitrary triples and on shuffled, repeated deltas.
 
 use super::*;
+use crate::consensus::Hold;
+use crate::replica::store::Store;
 use crdts::CvRDT;
 use norn_wire::{QueueName, TaskId};
 use proptest::prelude::*;
@@ -183,6 +185,23 @@ proptest! {
         // The content of tombstones is not compared, but for what stands beside them.
         let buried = a.tombstone.is_some() && b.tombstone.is_some() && a.facts == b.facts;
         prop_assert_eq!(a == b || (a.is_bottom() && b.is_bottom()) || buried, a.digest(&id) == b.digest(&id));
+    }
+
+    /// Goal: a store hashes only what a merge may change, and comes to the digest of the whole task all the same.
+    #[test]
+    fn a_store_has_the_digest_of_the_whole_task(
+        (deltas, order) in proptest::collection::vec(prop_oneof![delta(), task()], 1..6).prop_flat_map(|deltas| {
+            let indices: Vec<usize> = (0..deltas.len()).chain(0..deltas.len()).collect();
+            (Just(deltas), Just(indices).prop_shuffle())
+        })
+    ) {
+        let (id, mut store) = (TaskId::new(1, 2, 3, 4), Store::default());
+        for index in order {
+            store.merge(id, deltas[index].clone(), Hold::default(), 0);
+            let whole = store.content(&id).map_or(0, |(task, _)| task.digest(&id));
+            prop_assert_eq!(store.digest(&id), whole);
+        }
+        prop_assert_eq!(store.digest(&id), fold(&deltas).digest(&id));
     }
 
     #[test]
