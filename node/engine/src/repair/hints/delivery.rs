@@ -403,8 +403,7 @@ impl Node {
             let key = (partition, *id);
             match self.repair.hints.payload_hints.fate(key, &cohort) {
                 Fate::Safe => safe.push(*id),
-                Fate::Orphan if self.repair.hints.orphans.insert(key) => self.tell_orphan(key),
-                Fate::Orphan => {}
+                Fate::Orphan => self.tell_orphan(key),
                 Fate::Kept => {
                     kept.insert(*id);
                 }
@@ -417,17 +416,25 @@ impl Node {
         kept
     }
 
-    /// Reports a hint that is about to be dropped as undeliverable, as there will be no other trace of it.
-    fn tell_orphan(&mut self, (partition, id): Key) {
+    /// Reports, once, a hint that is about to be dropped as undeliverable, as there will be no other trace of it.
+    fn tell_orphan(&mut self, key: Key) {
+        if self.repair.hints.orphans.contains_key(&key) {
+            return;
+        }
+        self.repair.hints.orphans.insert(key, self.now.mono_us);
+        let (partition, id) = key;
         let Some(task) = self.repair.hints.payload_hints.task(partition, &id) else { return };
         let payload_bytes = task.spec.as_ref().map_or(0, |spec| spec.payload.len() as u64);
         let facts = payload_hints::describe(task);
         self.outbox.observe(Observation::HintOrphaned { id, facts, payload_bytes });
     }
 
-    /// Drops hints that no member will ever take, and that observers have been informed of.
+    /// Drops hints that no member will ever take, and that observers were told of in an earlier turn.
     fn drop_orphans(&mut self) {
-        for key in std::mem::take(&mut self.repair.hints.orphans) {
+        let now_us = self.now.mono_us;
+        let told: Vec<Key> =
+            self.repair.hints.orphans.extract_if(.., |_, told_us| *told_us < now_us).map(|(key, _)| key).collect();
+        for key in told {
             let (partition, id) = key;
             if self.repair.hints.payload_hints.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
                 self.drop_payload_hints(partition, vec![id]);

@@ -46,7 +46,7 @@ use norn_model::record::Record;
 use norn_model::task::Task;
 use norn_wire::{NodeId, PartitionId, TaskId};
 pub use payload_hints::PayloadHints;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Hints of a node, and their delivery.
@@ -58,8 +58,9 @@ pub struct Hints {
     pub id_hints: IdHints,
     /// Delivery to each node.
     deliveries: BTreeMap<NodeId, Delivery>,
-    /// Undeliverable hints, which the operator learns of before they are dropped.
-    orphans: BTreeSet<payload_hints::Key>,
+    /// Undeliverable hints, with the time at which the operator was told of each. They are dropped in a later turn: the records of a
+    /// turn may be on disk before its reports are written.
+    orphans: BTreeMap<payload_hints::Key, u64>,
     /// Number of records of hints that the log has lost.
     lost: u64,
     /// Tasks, ids and bytes as last reported to observers.
