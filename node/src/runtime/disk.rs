@@ -18,9 +18,11 @@ use std::time::Instant;
 
 mod read_only;
 mod recent_space;
+mod releasing;
 
 pub use read_only::ReadOnlyDisk;
-use recent_space::RecentSpace;
+use recent_space::{MARGIN_BYTES, RecentSpace};
+use releasing::{LARGE_BYTES, Releasing};
 
 /// Most files kept open.
 const ACTIVE_MAX: usize = 2;
@@ -75,6 +77,8 @@ pub struct FileDisk {
     /// The directory itself, to sync names.
     handle: File,
     recent_space: RecentSpace,
+    /// Frees the room of large files that were retired.
+    releasing: Option<Releasing>,
     /// Files last written to, the latest first: a segment, and often a snapshot.
     active: Vec<Active>,
     read_bytes: Arc<AtomicU64>,
@@ -133,6 +137,7 @@ impl FileDisk {
             is_bounded: AtomicBool::new(false),
             handle,
             recent_space: RecentSpace::default(),
+            releasing: Releasing::start(),
             active: Vec::new(),
             read_bytes: Arc::default(),
             _lock: Lock(lock),
@@ -177,6 +182,15 @@ impl FileDisk {
             }
         }
         Ok(&mut self.active[0])
+    }
+
+    /// A handle that keeps the room of a file when its name is removed; none if it is small, or if so little is free that its room may
+    /// be wanted at once.
+    fn held_to_release(&self, file: &str) -> Option<File> {
+        let held = OpenOptions::new().write(true).open(self.path(file)).ok()?;
+        let bytes = held.metadata().ok()?.len();
+        let is_roomy = || free_bytes(&self.handle).is_ok_and(|free| free >= MARGIN_BYTES);
+        (bytes >= LARGE_BYTES && is_roomy()).then_some(held)
     }
 
     /// Closes this file if it is open.
@@ -464,6 +478,15 @@ impl Disk for FileDisk {
         self.close(file);
         self.recent_space.forget();
         fs::remove_file(self.path(file)).map_err(|error| failure("remove", file, &error))
+    }
+
+    fn retire(&mut self, file: &str) -> Result<(), DiskError> {
+        let held = self.held_to_release(file);
+        self.remove(file)?;
+        if let Some((held, releasing)) = held.zip(self.releasing.as_ref()) {
+            releasing.release(held);
+        }
+        Ok(())
     }
 
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {

@@ -42,8 +42,12 @@ pub trait Disk {
     fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError>;
     /// Renames, replacing the target.
     fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError>;
-    /// Removes a file.
+    /// Removes a file. Its room is free afterwards.
     fn remove(&mut self, file: &str) -> Result<(), DiskError>;
+    /// Removes a file whose room is not waited for: it may be freed somewhat later.
+    fn retire(&mut self, file: &str) -> Result<(), DiskError> {
+        self.remove(file)
+    }
     /// Makes a file's bytes durable.
     fn sync(&mut self, file: &str) -> Result<(), DiskError>;
     /// Makes file names durable.

@@ -407,6 +407,11 @@ impl Disk for Double {
         Ok(())
     }
 
+    fn retire(&mut self, file: &str) -> Result<(), DiskError> {
+        self.0.borrow_mut().trace.push(format!("retire {file}"));
+        self.remove(file)
+    }
+
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {
         let mut state = self.0.borrow_mut();
         state.change("sync", file)?;

@@ -237,3 +237,24 @@ fn the_holder_of_a_directory_is_named_while_it_holds_and_afterwards() {
     assert_eq!(holder_of(directory.path()).expect("looked"), Some(Holder { process, holds: false }));
     FileDisk::open(directory.path()).expect("it is free");
 }
+
+/// Goal: a large file is gone by name at once, though its room is freed elsewhere, and another one may have its name.
+#[test]
+fn a_large_file_that_is_retired_is_gone_by_name_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut disk = FileDisk::open(directory.path()).expect("it is free");
+    for round in 0..3 {
+        disk.write("a", 0, &[round]).expect("room");
+        File::options()
+            .write(true)
+            .open(directory.path().join("a"))
+            .expect("there")
+            .set_len(3 * LARGE_BYTES)
+            .expect("sparse");
+        disk.retire("a").expect("removed");
+        assert!(disk.list().expect("listed").is_empty());
+        disk.write("a", 0, b"new").expect("room");
+        assert_eq!(disk.read("a", 0, 3).expect("there"), b"new");
+        disk.remove("a").expect("removed");
+    }
+}

@@ -130,7 +130,7 @@ impl<D: Disk> Log<D> {
             let rest = moved.len().saturating_sub(MOVED_AT_ONCE);
             return Ok(Upkeep::Moved(moved.drain(rest..).rev().collect()));
         }
-        if self.remove_obsolete()? {
+        if self.remove_obsolete(self.space.room() != Room::Ample)? {
             return Ok(Upkeep::Again);
         }
         if std::mem::take(&mut self.compaction.removed) {
@@ -190,11 +190,15 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Removes an obsolete file. Returns whether there was one.
-    fn remove_obsolete(&mut self) -> Result<bool, DiskError> {
+    /// Removes an obsolete file, so that its room is free at once if that is wanted. Returns whether there was one.
+    fn remove_obsolete(&mut self, at_once: bool) -> Result<bool, DiskError> {
         let Some(file) = self.compaction.obsolete.pop() else { return Ok(false) };
         let bytes = self.disk.length(&file)?;
-        self.disk.remove(&file)?;
+        if at_once {
+            self.disk.remove(&file)?
+        } else {
+            self.disk.retire(&file)?
+        }
         self.compaction.obsolete_bytes = self.compaction.obsolete_bytes.saturating_sub(bytes);
         self.compaction.removed = true;
         Ok(true)
@@ -280,7 +284,7 @@ impl<D: Disk> Log<D> {
     pub(super) fn make_room(&mut self, bytes: u64) -> Result<bool, DiskError> {
         let wanted_bytes = bytes.saturating_add(self.space.last_bytes());
         while self.compaction.is_told() && self.disk.recent_space(wanted_bytes)? < wanted_bytes {
-            self.remove_obsolete()?;
+            self.remove_obsolete(true)?;
         }
         self.space.lend(self.lent());
         let ample = self.space.before_write(&mut self.disk, bytes)?;

@@ -87,6 +87,28 @@ fn a_log_full_of_what_has_ended_makes_room() {
     assert_eq!(records.iter().filter(|record| **record == state[0]).count(), 1);
 }
 
+/// Goal: appends do not wait while the room of a large file is freed, unless they need that room.
+#[test]
+fn room_is_waited_for_only_where_it_is_short() {
+    let (mut log, disk) = full();
+    let count = |steps: &[String], how: &str| steps.iter().filter(|step| step.starts_with(how)).count();
+    disk.take_trace();
+    disk.limit(Some(used_bytes(&disk) + RESERVE_BYTES / 4 + OWN_BYTES));
+    assert_eq!(keep_up(&mut log, 5, &[sized(1_000)]), [Saved::Measured, Saved::Whole]);
+    assert_eq!(count(&disk.take_trace(), "retire"), 0, "the disk is full");
+
+    let disk = Double::default();
+    let (mut log, ..) = start(&disk, LogConfig { compact_bytes: 100_000, ..CONFIG }).expect("a fresh log");
+    for at_ms in 0..300 {
+        log.append(&[sized(1_000)]).expect("there is room");
+        log.sync().expect("no fault");
+        keep_up(&mut log, at_ms, &[sized(1_000)]);
+    }
+    let steps = disk.take_trace();
+    assert!(count(&steps, "retire") > 0);
+    assert_eq!(count(&steps, "retire"), count(&steps, "remove"), "there is ample room");
+}
+
 /// Goal: a snapshot may use the reserve.
 #[test]
 fn a_snapshot_may_have_the_reserve() {
