@@ -120,7 +120,7 @@ pub fn grant_and_drop(rounds: usize) -> Result<()> {
         let at = |step| Viewstamp { epoch: EPOCH, length: 2 * number + step };
         table.apply(&grant_of(&worker, id, number), at(0))?;
         let ended = Ended { id, facts: completion(Token { epoch: EPOCH, number }) };
-        black_box(table.apply(&Op::Drop { items: vec![ended] }, at(1))?);
+        black_box(table.apply(&Op::Drop { items: Arc::from([ended]) }, at(1))?);
     }
     Ok(())
 }

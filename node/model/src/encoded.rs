@@ -30,20 +30,20 @@ impl Encoded {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         let end = self.short_bytes + bytes.len();
-        if self.long.is_empty() && end <= SHORT_BYTES {
+        if !self.long.is_empty() {
+            self.long.extend_from_slice(bytes);
+        } else if end <= SHORT_BYTES {
             self.short[self.short_bytes..end].copy_from_slice(bytes);
             self.short_bytes = end;
         } else {
-            self.put_long(bytes);
+            self.lengthen(bytes);
         }
     }
 
     #[cold]
-    fn put_long(&mut self, bytes: &[u8]) {
-        if self.long.is_empty() {
-            self.long.reserve(2 * SHORT_BYTES + bytes.len());
-            self.long.extend_from_slice(&self.short[..self.short_bytes]);
-        }
+    fn lengthen(&mut self, bytes: &[u8]) {
+        self.long.reserve(8 * SHORT_BYTES + bytes.len());
+        self.long.extend_from_slice(&self.short[..self.short_bytes]);
         self.long.extend_from_slice(bytes);
     }
 }

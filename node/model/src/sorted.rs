@@ -6,11 +6,14 @@
 //! values: no entry is padded, and a search reads keys alone. The first chunk needs no place in the node above, so that a small set is
 //! one allocation.
 //!
-//! A search halves the node above and then a chunk: O(log n), twice as fast as a search of a `BTreeMap` for the last key up to one.
+//! A search halves the node above and then a chunk: O(log n), twice as fast as a search of a `BTreeMap` for the last key up to one. The
+//! entry that was found last is looked at first, and then the end: a change of a task looks it up a dozen times, and new ids are the
+//! last.
 //! Insertion and removal move at most a chunk. Once in dozens of times they divide or join chunks, and then move the shorter part of the
 //! node above: some n / 128 places of 70 bytes where chunks are full, n / 32 at the most, and none where keys ascend or the least go
 //! first.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
@@ -141,11 +144,19 @@ pub struct SortedMap<K, V> {
     /// For each of those a key that is not above its entries, and above those of the chunk before it.
     bounds: VecDeque<K>,
     len: usize,
+    /// Where an entry was found last, by number of its chunk and place in it. Another entry may stand there now, or none.
+    recent: Cell<(u32, u32)>,
 }
 
 impl<K, V> Default for SortedMap<K, V> {
     fn default() -> Self {
-        SortedMap { first: Chunk::default(), chunks: VecDeque::new(), bounds: VecDeque::new(), len: 0 }
+        SortedMap {
+            first: Chunk::default(),
+            chunks: VecDeque::new(),
+            bounds: VecDeque::new(),
+            len: 0,
+            recent: Cell::default(),
+        }
     }
 }
 
@@ -175,14 +186,33 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
 
     /// The chunk of a key, and the place in it where the key is or would be.
     fn find(&self, key: &K) -> (usize, Result<usize, usize>) {
+        let (number, place) = self.recent.get();
+        let (number, place) = (number as usize, place as usize);
+        if number <= self.chunks.len() && self.chunk(number).keys.get(place) == Some(key) {
+            return (number, Ok(place));
+        }
+        self.search(key)
+    }
+
+    fn search(&self, key: &K) -> (usize, Result<usize, usize>) {
+        let number = self.chunks.len();
+        let last = self.chunk(number);
+        if last.keys.last().is_some_and(|last| last < key) {
+            return (number, Err(last.len()));
+        }
         let number = self.number(key);
-        (number, self.chunk(number).keys.binary_search(key))
+        let place = self.chunk(number).keys.binary_search(key);
+        if let Ok(place) = place {
+            // A place that does not fit is another entry's, if any.
+            self.recent.set((number as u32, place as u32));
+        }
+        (number, place)
     }
 
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
-        let chunk = self.chunk(self.number(key));
-        chunk.keys.binary_search(key).ok().map(|place| &chunk.values[place])
+        let (number, place) = self.find(key);
+        place.ok().map(|place| &self.chunk(number).values[place])
     }
 
     /// The value of a key.

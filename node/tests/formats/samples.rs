@@ -114,7 +114,7 @@ fn operations() -> Vec<Arc<Op>> {
         Op::Release { id: id(0), token: TOKEN, not_before_ms: 5, at_ms: AT_MS, failed: true, end: None },
         Op::Void { items: vec![(id(1), TOKEN)] },
         Op::Kill { id: id(1), token: TOKEN, reason: "no more attempts".into(), at_ms: AT_MS, end: None },
-        Op::Drop { items: vec![Ended { id: id(1), facts: facts() }] },
+        Op::Drop { items: Arc::from([Ended { id: id(1), facts: facts() }]) },
         Op::Clear { upto: VIEWSTAMP },
         Op::Forget { ids: vec![id(2)] },
         Op::Forgotten,
@@ -133,7 +133,7 @@ fn table() -> Arc<ClaimTable> {
     let ends = ClaimState::Dead { reason: "no more".into(), at_ms: AT_MS, end: None };
     let states = [ClaimState::Held, ClaimState::Released { not_before_ms: 5, end: None }, ClaimState::Void, ends];
     table.entries = (0..).map(id).zip(states.map(entry)).collect();
-    table.out = BTreeMap::from([(VIEWSTAMP, vec![Ended { id: id(9), facts: facts() }])]);
+    table.out = BTreeMap::from([(VIEWSTAMP, Arc::from([Ended { id: id(9), facts: facts() }]))]);
     table.forgetting.ids = vec![id(7)];
     table.cohort = Some(Box::new(advertised().cohort));
     Arc::new(table)

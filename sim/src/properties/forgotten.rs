@@ -194,9 +194,7 @@ fn tasks_in(record: &Record) -> Vec<(TaskId, &Task)> {
     match record {
         Record::Facts { items, .. } => items.iter().map(|(id, task)| (*id, task)).collect(),
         Record::Ops { ops, .. } => ops.iter().flat_map(|op| tasks_of(op)).collect(),
-        Record::Install { table: Some(table), .. } => {
-            table.out.values().flatten().map(|ended| (ended.id, &ended.facts)).collect()
-        }
+        Record::Install { table: Some(table), .. } => table.endings().map(|ended| (ended.id, &ended.facts)).collect(),
         _ => Vec::new(),
     }
 }

@@ -602,7 +602,7 @@ impl Node {
     pub(crate) fn append_endings(&mut self, partition: PartitionId, items: Vec<Ended>) {
         self.clear_out(partition);
         if !items.is_empty() {
-            self.append(partition, Op::Drop { items }, None);
+            self.append(partition, Op::Drop { items: items.into() }, None);
             self.arm_drop(partition);
         } else if !self.partitions[&partition].to_drop.is_empty() {
             // The rest waits for a commit.

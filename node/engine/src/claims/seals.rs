@@ -211,7 +211,7 @@ impl Node {
             return false;
         };
         replica.to_drop.remove(id);
-        self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
+        self.append(partition, Op::Drop { items: [Ended { id: *id, facts }].into() }, None);
         self.arm_drop(partition);
         true
     }

@@ -188,7 +188,7 @@ impl Node {
     /// and still hand on how such a task ended; a replay of its installation takes that in as a fact.
     fn save_forgotten(&self, partition: PartitionId) -> Option<Record> {
         let replica = &self.partitions[&partition];
-        let handed_on = replica.consensus.table.out.values().flatten().map(|ended| ended.id);
+        let handed_on = replica.consensus.table.endings().map(|ended| ended.id);
         let ids: Vec<TaskId> = handed_on.filter(|id| !replica.store.knows(id)).collect();
         let named = !ids.is_empty() && !mutant!(self.config, SnapshotRevives);
         named.then_some(Record::Forgot { partition, ids })

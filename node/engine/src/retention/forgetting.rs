@@ -376,8 +376,7 @@ impl Node {
     fn speaks_of(&self, partition: PartitionId, ids: &[TaskId]) -> bool {
         let table = &self.partitions[&partition].consensus.table;
         let named = |id: &TaskId| ids.binary_search(id).is_ok();
-        ids.iter().any(|id| table.entries.contains_key(id))
-            || table.out.values().flatten().any(|ended| named(&ended.id))
+        ids.iter().any(|id| table.entries.contains_key(id)) || table.endings().any(|ended| named(&ended.id))
     }
 
     /// A node has restarted: its earlier confirmations may rest on what it has lost, and it does not ask by itself.

@@ -229,7 +229,7 @@ fn a_snapshot_of_an_old_table_brings_no_forgotten_task_back() {
     let partition = damaged.partition_of(&id);
     let hands_on = |node: &Node| {
         let table = &node.partitions[&partition].consensus.table;
-        table.out.values().flatten().any(|ended| ended.id == id)
+        table.endings().any(|ended| ended.id == id)
     };
     assert!(hands_on(&damaged) && !damaged.partitions[&partition].store.knows(&id));
 

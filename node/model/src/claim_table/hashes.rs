@@ -18,7 +18,7 @@ pub(super) fn hash_of_entry(id: &TaskId, entry: &ClaimEntry) -> u128 {
     hash(1, &(id, entry))
 }
 
-pub(super) fn hash_of_endings(at: &Viewstamp, items: &Vec<Ended>) -> u128 {
+pub(super) fn hash_of_endings(at: &Viewstamp, items: &[Ended]) -> u128 {
     hash(2, &(at, items))
 }
 
@@ -53,14 +53,14 @@ impl Known {
     }
 
     /// Notes the hash of endings that have come, and returns it.
-    pub(super) fn endings_come(&mut self, at: Viewstamp, items: &Vec<Ended>) -> u128 {
+    pub(super) fn endings_come(&mut self, at: Viewstamp, items: &[Ended]) -> u128 {
         let hash = hash_of_endings(&at, items);
         self.endings.insert(at, hash);
         hash
     }
 
     /// The hash of endings that go.
-    pub(super) fn endings_go(&mut self, at: &Viewstamp, items: &Vec<Ended>) -> u128 {
+    pub(super) fn endings_go(&mut self, at: &Viewstamp, items: &[Ended]) -> u128 {
         self.endings.remove(at).unwrap_or_else(|| hash_of_endings(at, items))
     }
 }

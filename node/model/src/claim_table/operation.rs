@@ -116,8 +116,8 @@ pub enum Op {
     /// Removes the entries of ended tasks and exports their endings to all replicas.
     #[serde(rename = "D")]
     Drop {
-        /// Ended tasks.
-        items: Vec<Ended>,
+        /// Ended tasks. The table hands on these very ones.
+        items: Arc<[Ended]>,
     },
     /// Stops carrying endings with the table, because a majority has them on disk.
     #[serde(rename = "C")]

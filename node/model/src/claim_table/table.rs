@@ -39,7 +39,7 @@ pub struct ClaimTable {
     /// Claims of tasks that have not ended.
     pub entries: BTreeMap<TaskId, ClaimEntry>,
     /// Endings that a majority is not yet known to have on disk, by the operation that dropped their claims.
-    pub out: BTreeMap<Viewstamp, Vec<Ended>>,
+    pub out: BTreeMap<Viewstamp, Arc<[Ended]>>,
     /// Sum of the hashes of all other content, updated by every change.
     digest: u128,
     /// The hashes of claims and endings, which are taken from the sum again.
@@ -173,11 +173,10 @@ impl ClaimTable {
     }
 
     /// Drops the entries of ended tasks and exports their endings.
-    fn export(&mut self, items: &[Ended], at: Viewstamp) {
+    fn export(&mut self, items: &Arc<[Ended]>, at: Viewstamp) {
         items.iter().for_each(|item| self.set_entry(item.id, None));
-        let items = items.to_vec();
-        self.digest = self.digest.wrapping_add(self.known.endings_come(at, &items));
-        let twice = self.out.insert(at, items);
+        self.digest = self.digest.wrapping_add(self.known.endings_come(at, items));
+        let twice = self.out.insert(at, items.clone());
         assert!(twice.is_none(), "a viewstamp names one operation");
     }
 
@@ -279,9 +278,14 @@ impl ClaimTable {
         }
     }
 
-    /// Size in bytes of the endings that travel with the table.
+    /// The endings that travel with the table.
+    pub fn endings(&self) -> impl Iterator<Item = &Ended> {
+        self.out.values().flat_map(|items| items.iter())
+    }
+
+    /// Their size in bytes.
     pub fn out_bytes(&self) -> usize {
-        self.out.values().flatten().map(|ended| ended.facts.size_bytes()).sum()
+        self.endings().map(|ended| ended.facts.size_bytes()).sum()
     }
 
     fn clear_exported(&mut self, upto: &Viewstamp) {
@@ -557,7 +561,7 @@ mod tests {
         let mut table = ClaimTable::new(Vec::new());
         let token = Token { epoch: 1, number: 1 };
         let queue = QueueName::new("mail").expect("a name");
-        let drop = Op::Drop { items: vec![Ended { id: ID, facts: Task::default() }] };
+        let drop = Op::Drop { items: Arc::from([Ended { id: ID, facts: Task::default() }]) };
         let ops = [
             grant(ID, 1),
             Op::Renew { items: vec![(ID, token, 2_000, 9_000)] },

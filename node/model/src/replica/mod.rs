@@ -242,7 +242,7 @@ impl Partition {
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<(), Misfit> {
         let changed = self.consensus.apply(op, now, config)?;
         if let Op::Drop { items } = op {
-            for item in items {
+            for item in items.iter() {
                 if !mutant!(config, DropWithoutRecord) || self.consensus.leading().is_some() {
                     self.merge_ending(item.id, item.facts.clone(), now, config);
                 }
@@ -272,7 +272,7 @@ impl Partition {
     pub fn merge_endings(&mut self, ops: &[Arc<Op>], now: Now, config: &Config) {
         for op in ops {
             let Op::Drop { items } = &**op else { continue };
-            for item in items {
+            for item in items.iter() {
                 self.merge_ending(item.id, item.facts.clone(), now, config);
             }
         }
@@ -282,7 +282,7 @@ impl Partition {
     pub fn install(&mut self, viewstamp: Viewstamp, table: Option<ClaimTable>, now: Now, config: &Config) {
         let touched = self.consensus.install(viewstamp, table, now, config);
         let ended: Vec<(TaskId, Task)> =
-            self.consensus.table.out.values().flatten().map(|ended| (ended.id, ended.facts.clone())).collect();
+            self.consensus.table.endings().map(|ended| (ended.id, ended.facts.clone())).collect();
         if !mutant!(config, DropWithoutRecord) {
             for (id, facts) in ended {
                 self.merge_ending(id, facts, now, config);
@@ -491,7 +491,7 @@ impl Partition {
         let dropped_unseen = |ended: &&crate::claim_table::table::Ended| !self.store.ended(&ended.id);
         // A table with losses may be older than what was forgotten since, and so may that of a draining replica.
         let whole = self.loss_recovery.data_loss.is_whole();
-        match self.consensus.table.out.values().flatten().find(dropped_unseen).filter(|_| whole) {
+        match self.consensus.table.endings().find(dropped_unseen).filter(|_| whole) {
             Some(ended) => Err(format!("task {}: its claim is dropped but its ending is not known", ended.id)),
             None => Ok(()),
         }

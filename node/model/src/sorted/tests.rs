@@ -31,6 +31,7 @@ fn check<K: Copy + Ord + std::fmt::Debug, V>(map: &SortedMap<K, V>) {
 enum Step {
     Insert(u16),
     Remove(u16),
+    Find(u16),
     /// Keys in a row, ascending or descending.
     Run(u16, u8, bool),
     /// The least, again and again, as claims take them.
@@ -42,6 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => key().prop_map(Step::Insert),
         3 => key().prop_map(Step::Remove),
+        2 => key().prop_map(Step::Find),
         1 => (key(), any::<u8>(), any::<bool>()).prop_map(|(from, count, up)| Step::Run(from, count, up)),
         1 => any::<u8>().prop_map(Step::RemoveFirst),
     ];
@@ -64,6 +66,14 @@ proptest! {
             match step {
                 Step::Insert(key) => put(&mut map, &mut model, key),
                 Step::Remove(key) => prop_assert_eq!(map.remove(&key), model.remove(&key)),
+                // That one, and one that the steps before may have moved.
+                Step::Find(key) => {
+                    let next = model.range(key..).next().map(|(key, _)| *key);
+                    for key in [Some(key), next, next].into_iter().flatten() {
+                        prop_assert_eq!(map.get(&key), model.get(&key));
+                        prop_assert_eq!(map.contains_key(&key), model.contains_key(&key));
+                    }
+                }
                 Step::Run(from, count, true) => {
                     (0..count).for_each(|number| put(&mut map, &mut model, from.saturating_add(number.into())));
                 }
