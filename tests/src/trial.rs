@@ -36,6 +36,9 @@ const CLAIM_MAX: u32 = 8;
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Tasks that a producer enqueues at once, each with its own call.
 const PRODUCED: usize = 3;
+/// Pause of a producer after these. A steady load shows what clients see; one that fills the machine only slows down all that the trial
+/// waits for.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Where no disk is lost, one round of a producer in this many asks for a single replica.
 const SLOPPY_EVERY: usize = 4;
 /// Time after which claims count as stuck. They take one or two seconds on an otherwise idle machine.
@@ -437,7 +440,7 @@ async fn produce(
             calls.spawn(async move { enqueue(&workers.ledger, &client, payload, acks).await });
         }
         joined(&mut calls).await;
-        moment().await;
+        tokio::time::sleep(PAUSE).await;
         round += 1;
     }
 }

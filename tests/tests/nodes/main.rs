@@ -25,7 +25,6 @@ mod letters;
 mod limits;
 mod mapreduce;
 mod memory;
-mod moves;
 mod network;
 mod outcomes;
 mod program;
