@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 /// Names the minimum duration of a shape in seconds.
 const SECONDS_VARIABLE: &str = "NORN_NETWORK_SECONDS";
@@ -36,9 +37,9 @@ const CLAIM_MAX: u32 = 8;
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Tasks that a producer enqueues at once, each with its own call.
 const PRODUCED: usize = 3;
-/// Pause of a producer after these. A steady load shows what clients see; one that fills the machine only slows down all that the trial
-/// waits for.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Least time between two rounds of a producer. A steady load shows what clients see; one that fills the machine only slows down all
+/// that the trial waits for.
+const ROUND: Duration = Duration::from_millis(100);
 /// Where no disk is lost, one round of a producer in this many asks for a single replica.
 const SLOPPY_EVERY: usize = 4;
 /// Time after which claims count as stuck. They take one or two seconds on an otherwise idle machine.
@@ -428,6 +429,8 @@ async fn produce(
     node: usize,
     sloppy_every: Option<usize>,
 ) {
+    let mut rounds = tokio::time::interval(ROUND);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut round = 0;
     while producing.load(Ordering::Relaxed) {
         let is_sloppy = sloppy_every.is_some_and(|every| round % every == every - 1);
@@ -440,7 +443,7 @@ async fn produce(
             calls.spawn(async move { enqueue(&workers.ledger, &client, payload, acks).await });
         }
         joined(&mut calls).await;
-        tokio::time::sleep(PAUSE).await;
+        rounds.tick().await;
         round += 1;
     }
 }

@@ -175,15 +175,14 @@ impl Node {
             let table = Some(Arc::new(consensus.table.clone()));
             Record::Install { partition, viewstamp, table }
         });
-        let forgotten = self.save_forgotten(partition);
         let ages = self.save_ages(partition);
+        let forgotten = self.save_forgotten(partition);
         let left = || Record::Left { partition, advertised: Box::new(self.route_of(partition)) };
         let left = blank.then(left);
-        data_loss.into_iter().chain(vote).chain(table).chain(forgotten).chain(ages).chain(left).collect()
+        // What is forgotten is behind the ages: a loss from its place on counts as one of facts.
+        data_loss.into_iter().chain(vote).chain(table).chain(ages).chain(forgotten).chain(left).collect()
     }
-}
 
-impl Node {
     /// Names the forgotten tasks that the saved table would bring back. A table with losses may be older than what was forgotten since,
     /// and still hand on how such a task ended; a replay of its installation takes that in as a fact.
     fn save_forgotten(&self, partition: PartitionId) -> Option<Record> {
