@@ -233,6 +233,10 @@ impl Disk for Switched {
         self.disk.remove(file)
     }
 
+    fn retire(&mut self, file: &str) -> Result<(), DiskError> {
+        self.disk.retire(file)
+    }
+
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {
         if self.on { self.disk.sync(file) } else { Ok(()) }
     }

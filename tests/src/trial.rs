@@ -429,7 +429,7 @@ async fn produce(
     node: usize,
     sloppy_every: Option<usize>,
 ) {
-    let mut rounds = tokio::time::interval(ROUND);
+    let mut rounds = tokio::time::interval_at(tokio::time::Instant::now() + ROUND, ROUND);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut round = 0;
     while producing.load(Ordering::Relaxed) {

@@ -185,11 +185,11 @@ impl FileDisk {
     }
 
     /// A handle that keeps the room of a file when its name is removed; none if it is small, or if so little is free that its room may
-    /// be wanted at once.
+    /// be wanted at once. No reserve is larger than the margin, and beside a reserve another margin is left.
     fn held_to_release(&self, file: &str) -> Option<File> {
         let held = OpenOptions::new().write(true).open(self.path(file)).ok()?;
         let bytes = held.metadata().ok()?.len();
-        let is_roomy = || free_bytes(&self.handle).is_ok_and(|free| free >= MARGIN_BYTES);
+        let is_roomy = || free_bytes(&self.handle).is_ok_and(|free| free >= 2 * MARGIN_BYTES);
         (bytes >= LARGE_BYTES && is_roomy()).then_some(held)
     }
 

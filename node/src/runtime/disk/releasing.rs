@@ -4,6 +4,7 @@
 //! 0.16 s for 600 MB on ext4. A snapshot may be larger, and appends would wait as long.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
@@ -14,7 +15,7 @@ const STEP_BYTES: u64 = 16 << 20;
 /// Most files that wait.
 const WAITING_MAX: usize = 16;
 
-/// The thread that releases files. It ends when this is dropped.
+/// The thread that releases files. It ends when this is dropped and what waits is released.
 #[derive(Debug)]
 pub(super) struct Releasing(SyncSender<File>);
 
@@ -34,7 +35,12 @@ impl Releasing {
 }
 
 fn release(file: &File) {
-    let mut bytes = file.metadata().map_or(0, |metadata| metadata.len());
+    let Ok(metadata) = file.metadata() else { return };
+    if metadata.nlink() > 0 {
+        // Someone's copy, under a name of its own.
+        return;
+    }
+    let mut bytes = metadata.len();
     while bytes > STEP_BYTES {
         bytes -= STEP_BYTES;
         if file.set_len(bytes).is_err() {
@@ -57,5 +63,14 @@ mod tests {
             release(&file);
             assert!(file.metadata().expect("it is open").len() <= STEP_BYTES.min(bytes));
         }
+    }
+
+    /// Goal: a copy of the log that is made of links outlives the log's own files.
+    #[test]
+    fn a_file_with_another_name_stays_as_it_is() {
+        let file = tempfile::NamedTempFile::new().expect("room");
+        file.as_file().set_len(3 * STEP_BYTES).expect("a sparse file");
+        release(file.as_file());
+        assert_eq!(file.as_file().metadata().expect("it is open").len(), 3 * STEP_BYTES);
     }
 }

@@ -255,6 +255,7 @@ fn a_large_file_that_is_retired_is_gone_by_name_at_once() {
         assert!(disk.list().expect("listed").is_empty());
         disk.write("a", 0, b"new").expect("room");
         assert_eq!(disk.read("a", 0, 3).expect("there"), b"new");
+        assert_eq!(disk.length("a").expect("there"), 3);
         disk.remove("a").expect("removed");
     }
 }

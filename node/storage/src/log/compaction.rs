@@ -130,7 +130,7 @@ impl<D: Disk> Log<D> {
             let rest = moved.len().saturating_sub(MOVED_AT_ONCE);
             return Ok(Upkeep::Moved(moved.drain(rest..).rev().collect()));
         }
-        if self.remove_obsolete(self.space.room() != Room::Ample)? {
+        if self.remove_obsolete(self.is_short())? {
             return Ok(Upkeep::Again);
         }
         if std::mem::take(&mut self.compaction.removed) {

@@ -416,14 +416,18 @@ impl Node {
         kept
     }
 
-    /// Reports, once, a hint that is about to be dropped as undeliverable, as there will be no other trace of it.
+    /// Reports, once for each version, a hint that is about to be dropped as undeliverable, as there will be no other trace of it.
     fn tell_orphan(&mut self, key: Key) {
-        if self.repair.hints.orphans.contains_key(&key) {
+        let (partition, id) = key;
+        let hints = &mut self.repair.hints;
+        let Some((task, version)) = hints.payload_hints.task(partition, &id).zip(hints.payload_hints.version(&key))
+        else {
+            return;
+        };
+        if hints.orphans.get(&key).is_some_and(|(told, _)| *told == version) {
             return;
         }
-        self.repair.hints.orphans.insert(key, self.now.mono_us);
-        let (partition, id) = key;
-        let Some(task) = self.repair.hints.payload_hints.task(partition, &id) else { return };
+        hints.orphans.insert(key, (version, self.now.mono_us));
         let payload_bytes = task.spec.as_ref().map_or(0, |spec| spec.payload.len() as u64);
         let facts = payload_hints::describe(task);
         self.outbox.observe(Observation::HintOrphaned { id, facts, payload_bytes });
@@ -432,11 +436,12 @@ impl Node {
     /// Drops hints that no member will ever take, and that observers were told of in an earlier turn.
     fn drop_orphans(&mut self) {
         let now_us = self.now.mono_us;
-        let told: Vec<Key> =
-            self.repair.hints.orphans.extract_if(.., |_, told_us| *told_us < now_us).map(|(key, _)| key).collect();
-        for key in told {
+        let told: Vec<(Key, (u64, u64))> =
+            self.repair.hints.orphans.extract_if(.., |_, (_, told_us)| *told_us < now_us).collect();
+        for (key, (version, _)) in told {
             let (partition, id) = key;
-            if self.repair.hints.payload_hints.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
+            let hints = &self.repair.hints.payload_hints;
+            if hints.version(&key) == Some(version) && hints.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
                 self.drop_payload_hints(partition, vec![id]);
             }
         }

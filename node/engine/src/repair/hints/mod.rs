@@ -58,9 +58,9 @@ pub struct Hints {
     pub id_hints: IdHints,
     /// Delivery to each node.
     deliveries: BTreeMap<NodeId, Delivery>,
-    /// Undeliverable hints, with the time at which the operator was told of each. They are dropped in a later turn: the records of a
+    /// Undeliverable hints: the version of which the operator was told, and when. They are dropped in a later turn, as the records of a
     /// turn may be on disk before its reports are written.
-    orphans: BTreeMap<payload_hints::Key, u64>,
+    orphans: BTreeMap<payload_hints::Key, (u64, u64)>,
     /// Number of records of hints that the log has lost.
     lost: u64,
     /// Tasks, ids and bytes as last reported to observers.

@@ -225,6 +225,11 @@ impl PayloadHints {
         self.tasks.get(&(partition, *id)).map(|entry| &entry.task)
     }
 
+    /// The version of a hint.
+    pub fn version(&self, key: &Key) -> Option<u64> {
+        self.tasks.get(key).map(|entry| entry.version)
+    }
+
     /// All hints behind a place, in order, with the time since when something of their partition has been kept.
     pub fn after(&self, after: Option<Key>) -> impl Iterator<Item = (Key, &Task, u64)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
