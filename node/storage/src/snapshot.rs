@@ -161,7 +161,7 @@ impl Writer {
             Record::DataLoss { .. } | Record::Left { .. } => place.data_loss = self.next_ordinal,
             Record::Vote { .. } => place.vote = self.next_ordinal,
             Record::Install { .. } => place.table = self.next_ordinal,
-            // If it is lost what was forgotten, facts are incomplete, as if facts were lost.
+            // Where what was forgotten is lost, facts are incomplete, as if facts were lost.
             Record::Facts { .. } | Record::Forgot { .. } if place.facts == 0 => place.facts = self.next_ordinal,
             Record::Facts { .. } | Record::Forgot { .. } => {}
             other => panic!("{} is no record of state", other.kind()),
