@@ -3,6 +3,7 @@
 use super::*;
 use norn_model::cohort::{AdvertisedCohort, Cohort};
 use norn_model::message::{Handoff, Outcome, Peering};
+use norn_model::task::Task;
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::response::Guarantee;
 
@@ -469,13 +470,12 @@ fn only_members_without_holes_make_an_orphan_and_all_that_were_sent_it() {
     assert_eq!((absence.knowing(&id), orphans(&absence)), (2, 0), "who was started is asked anew");
 }
 
-/// Goal: an orphan is on record before it is dropped. Method: the refusal that makes the orphan comes in one turn with the timer that
-/// drops orphans. The records of a turn may be on disk before its reports are written, so that turn must not drop it.
-#[test]
-fn an_orphan_is_dropped_in_a_later_turn_than_it_is_told_of() {
+/// An absence whose only hint the operator was just told of as an orphan: two members refused it. The refusal that made it one came in
+/// one turn with the timer that drops orphans.
+fn just_orphaned() -> (Absence, TaskId) {
     let mut absence = Absence::new(&Config::default());
     absence.all_go();
-    absence.sloppy();
+    let id = absence.sloppy();
     let (keeper, members) = (absence.keeper, absence.members.clone());
     absence.cluster.restart(members[0]);
     answer_hints(&mut absence, members[0], false, Outcome::TooOld, 3_000);
@@ -500,9 +500,35 @@ fn an_orphan_is_dropped_in_a_later_turn_than_it_is_told_of() {
     let told = |effect: &Effect| matches!(effect, Effect::Observe(Observation::HintOrphaned { .. }));
     assert!(effects.iter().any(told), "{effects:?}");
     absence.cluster.carry_out(keeper, effects);
+    (absence, id)
+}
+
+/// Goal: an orphan is on record before it is dropped: the records of a turn may be on disk before its reports are written.
+#[test]
+fn an_orphan_is_dropped_in_a_later_turn_than_it_is_told_of() {
+    let (mut absence, _) = just_orphaned();
     assert_eq!((absence.kept(), orphans(&absence)), (1, 1));
     absence.cluster.advance(3_000);
     assert_eq!((absence.kept(), orphans(&absence)), (0, 1));
+}
+
+/// Goal: facts that an orphan gains before it is dropped are told of too.
+#[test]
+fn an_orphan_with_more_facts_than_were_told_of_is_told_of_again() {
+    let (mut absence, id) = just_orphaned();
+    let (keeper, members) = (absence.keeper, absence.members.clone());
+    let partition = absence.cluster.nodes[keeper].partition_of(&id);
+    let more = Task::from_update(Token { epoch: 1, number: 1 }, 0, vec![8; 10]);
+    absence.cluster.nodes[keeper].keep_hint(0, partition, &Arc::new(vec![(id, more)]));
+    absence.cluster.down.extend(&members);
+    absence.cluster.advance(3_000);
+    assert_eq!((absence.kept(), orphans(&absence)), (1, 1), "the operator was not told of all of it");
+    for member in [members[0], members[1]] {
+        absence.cluster.restart(member);
+        answer_hints(&mut absence, member, false, Outcome::TooOld, 3_000);
+        absence.cluster.down.insert(member);
+    }
+    assert_eq!((absence.kept(), orphans(&absence)), (0, 2));
 }
 
 /// Goal: a hint that a member has is dropped, also if its answer arrives before the cohort that it names. Method: the cohort is one

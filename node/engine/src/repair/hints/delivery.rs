@@ -6,6 +6,7 @@
 //! A message that is not answered in time is sent again, with half as much in it and twice the time. A later answer counts all the same,
 //! so that there is progress however slow a link or a disk is. A node that is full is left alone for a while, longer each time.
 
+use super::ToldOrphan;
 use super::payload_hints::{self, Answer, Fate, Key};
 use crate::Node;
 use crate::context::timers;
@@ -418,30 +419,27 @@ impl Node {
 
     /// Reports, once for each version, a hint that is about to be dropped as undeliverable, as there will be no other trace of it.
     fn tell_orphan(&mut self, key: Key) {
-        let (partition, id) = key;
         let hints = &mut self.repair.hints;
-        let Some((task, version)) = hints.payload_hints.task(partition, &id).zip(hints.payload_hints.version(&key))
-        else {
-            return;
-        };
-        if hints.orphans.get(&key).is_some_and(|(told, _)| *told == version) {
+        let Some((task, version)) = hints.payload_hints.versioned(&key) else { return };
+        if hints.orphans.get(&key).is_some_and(|told| told.version == version) {
             return;
         }
-        hints.orphans.insert(key, (version, self.now.mono_us));
+        hints.orphans.insert(key, ToldOrphan { version, told_us: self.now.mono_us });
         let payload_bytes = task.spec.as_ref().map_or(0, |spec| spec.payload.len() as u64);
         let facts = payload_hints::describe(task);
-        self.outbox.observe(Observation::HintOrphaned { id, facts, payload_bytes });
+        self.outbox.observe(Observation::HintOrphaned { id: key.1, facts, payload_bytes });
     }
 
     /// Drops hints that no member will ever take, and that observers were told of in an earlier turn.
     fn drop_orphans(&mut self) {
         let now_us = self.now.mono_us;
-        let told: Vec<(Key, (u64, u64))> =
-            self.repair.hints.orphans.extract_if(.., |_, (_, told_us)| *told_us < now_us).collect();
-        for (key, (version, _)) in told {
+        let told: Vec<(Key, ToldOrphan)> =
+            self.repair.hints.orphans.extract_if(.., |_, told| told.told_us < now_us).collect();
+        for (key, told) in told {
             let (partition, id) = key;
             let hints = &self.repair.hints.payload_hints;
-            if hints.version(&key) == Some(version) && hints.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
+            let is_told = hints.versioned(&key).is_some_and(|(_, version)| version == told.version);
+            if is_told && hints.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
                 self.drop_payload_hints(partition, vec![id]);
             }
         }

@@ -58,15 +58,22 @@ pub struct Hints {
     pub id_hints: IdHints,
     /// Delivery to each node.
     deliveries: BTreeMap<NodeId, Delivery>,
-    /// Undeliverable hints: the version of which the operator was told, and when. They are dropped in a later turn, as the records of a
-    /// turn may be on disk before its reports are written.
-    orphans: BTreeMap<payload_hints::Key, (u64, u64)>,
+    /// Undeliverable hints that the operator was told of.
+    orphans: BTreeMap<payload_hints::Key, ToldOrphan>,
     /// Number of records of hints that the log has lost.
     lost: u64,
     /// Tasks, ids and bytes as last reported to observers.
     reported: (u64, u64, u64),
     /// Time of the latest report that hints are kept for too long, by the wall clock.
     overdue_told_ms: u64,
+}
+
+/// An undeliverable hint as the operator was told of it. It is dropped in a later turn, as the records of a turn may be on disk before
+/// its reports are written.
+#[derive(Debug)]
+struct ToldOrphan {
+    version: u64,
+    told_us: u64,
 }
 
 impl Hints {

@@ -225,9 +225,9 @@ impl PayloadHints {
         self.tasks.get(&(partition, *id)).map(|entry| &entry.task)
     }
 
-    /// The version of a hint.
-    pub fn version(&self, key: &Key) -> Option<u64> {
-        self.tasks.get(key).map(|entry| entry.version)
+    /// Facts of a hint, and their version.
+    pub fn versioned(&self, key: &Key) -> Option<(&Task, u64)> {
+        self.tasks.get(key).map(|entry| (&entry.task, entry.version))
     }
 
     /// All hints behind a place, in order, with the time since when something of their partition has been kept.
