@@ -294,7 +294,7 @@ impl Node {
 
     fn on_timer(&mut self, key: Key) {
         match key {
-            Key::Heartbeat => self.on_heartbeat_timer(),
+            Key::Heartbeat => self.begin_heartbeats(),
             Key::AntiEntropy => {
                 self.anti_entropy_round();
                 self.look_for_children();

@@ -8,8 +8,8 @@ use norn_model::message::Heartbeat;
 use norn_wire::{NodeId, PartitionId};
 
 impl Node {
-    /// Sends heartbeats, and checks for silent nodes.
-    pub(crate) fn on_heartbeat_timer(&mut self) {
+    /// Begins a round of heartbeats, and checks for silent nodes.
+    pub(crate) fn begin_heartbeats(&mut self) {
         self.send_heartbeats();
         self.see_to_leaders();
         self.supervise_clock(false);
@@ -55,6 +55,7 @@ impl Node {
             let incomplete = self.has_incomplete_facts();
             self.send_heartbeat(from, incomplete);
         }
+        self.answer_heartbeat(from);
         self.tell_roster_to(from, heartbeat.roster_version);
         if heartbeat.incomplete && self.begins_to_count(from, heartbeat.boot) {
             // Answers of its earlier starts may rest on what it has lost since.
@@ -67,6 +68,9 @@ impl Node {
         self.ask_for_routes(from);
         for (partition, epoch, commit) in heartbeat.commits {
             self.on_commit(from, partition, epoch, commit);
+        }
+        if self.joins_round_of(from) {
+            self.begin_heartbeats();
         }
     }
 

@@ -57,6 +57,7 @@ pub mod measures;
 pub mod memory;
 pub mod open_logs;
 pub mod outcomes;
+pub mod pace;
 pub mod policies;
 pub mod purging;
 pub mod reads;

@@ -7,14 +7,13 @@ pub mod clock;
 pub mod disk;
 pub mod id_allocator;
 pub mod memory;
+mod pace;
 pub mod roster;
 pub mod routes;
 pub mod stale_image;
 
 use super::Node;
 use crate::context::signals::Signal;
-use crate::context::timers::Key;
-use crate::effect::Observation;
 use crate::membership::disk::OwnDisk;
 use crate::membership::memory::OwnMemory;
 use crate::membership::stale_image::{OwnLogPosition, RememberedLog};
@@ -46,8 +45,8 @@ pub struct Membership {
     leads_version: u64,
     /// Changes of what nodes report to each other about whom they hear and what they lead, and of the nodes that count.
     changes: u64,
-    /// When this start last sent heartbeats.
-    last_heartbeats_us: Option<u64>,
+    /// When this start last began a round of heartbeats.
+    last_round_us: Option<u64>,
 }
 
 impl Default for Membership {
@@ -62,7 +61,7 @@ impl Default for Membership {
             log: OwnLogPosition::default(),
             leads_version: 1,
             changes: 0,
-            last_heartbeats_us: None,
+            last_round_us: None,
         }
     }
 }
@@ -164,6 +163,8 @@ pub struct Peer {
     latest: Option<(u64, u64, u64)>,
     /// Number of heartbeats sent to it in this start.
     sent: u64,
+    /// When the last of them was sent.
+    sent_us: Option<u64>,
     /// Nodes that it hears.
     hears: BTreeSet<NodeId>,
     /// Version of its list of led partitions.
@@ -334,17 +335,6 @@ impl Node {
         others.filter(|other| (*other == self.me || settled(*other)) && !peer.hears.contains(other)).collect()
     }
 
-    /// Reports a pause of this process. Other nodes take a node for dead that sends no heartbeat for that long, so an operator
-    /// should know that the process, or its machine, stood still. No reaction is needed here, because a leader answers nothing
-    /// without a quorum.
-    fn look_for_pause(&mut self) {
-        let now_us = self.now.mono_us;
-        let stood_us = self.membership.last_heartbeats_us.replace(now_us).map_or(0, |before_us| now_us - before_us);
-        if stood_us > self.config.election_timeout_ms * 1_000 {
-            self.outbox.observe(Observation::StoodStill { for_ms: stood_us / 1_000 });
-        }
-    }
-
     /// `incomplete`: whether any replica here may lack facts that it acknowledged.
     pub(crate) fn send_heartbeat(&mut self, node: NodeId, incomplete: bool) {
         let heartbeat = self.heartbeat_for(node, incomplete);
@@ -365,6 +355,7 @@ impl Node {
         let OwnLogPosition { start, durable, .. } = self.membership.log;
         let peer = self.membership.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
+        peer.sent_us = Some(now.mono_us);
         let number = peer.sent;
         let (seen, seen_start) = peer.heard_start(&self.config);
         // The peer's latest heartbeat may be of an earlier start, with times on another clock.
@@ -431,6 +422,7 @@ impl Node {
             boot: heartbeat.boot,
             heard_us: peer.heard_us,
             sent: peer.sent,
+            sent_us: peer.sent_us,
             up_since_us: now_us,
             counts_from: peer.counts_from,
             start: heartbeat.start,
@@ -507,17 +499,6 @@ impl Node {
         }
         let leads = &self.membership.peers[&node].leads;
         before.into_keys().filter(|partition| !leads.contains_key(partition)).collect()
-    }
-
-    /// Sends a heartbeat to each peer, and arms the next round.
-    pub(crate) fn send_heartbeats(&mut self) {
-        self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
-        self.look_for_pause();
-        let peers: Vec<NodeId> = self.membership.peers.keys().copied().collect();
-        let incomplete = self.has_incomplete_facts();
-        for node in peers {
-            self.send_heartbeat(node, incomplete);
-        }
     }
 
     /// Takes in a heartbeat, unless it is late, or shows that this node's own log is a stale copy.

@@ -146,6 +146,8 @@ fn a_replica_that_was_away_gets_logs_that_have_left_memory() {
     let mut cluster = Cluster::with_config(3, &with_memory(0));
     let away = 2;
     cluster.down.insert(away);
+    // The others find out, and elect leaders.
+    cluster.advance(3_000);
     let tasks: Vec<TaskId> = (0..4u8).map(|number| cluster.open_with_log(0, number * 10, 3).0).collect();
     cluster.run_until(|cluster| {
         (0..2).all(|index| tasks.iter().all(|id| cluster.task_at(index, id).blobs_wanted(*id).count() == 3))

@@ -228,7 +228,7 @@ const OUTPUT: &[Setting] = &[
 ];
 
 const LEADERS: &[Setting] = &[
-    number("heartbeat_ms", "ms", [5, 5_000], 50, "Time between two heartbeats of a pair of nodes."),
+    number("heartbeat_ms", "ms", [5, 5_000], 75, "Time between two heartbeats of a pair of nodes."),
     number(
         "election_timeout_ms",
         "ms",

@@ -23,7 +23,7 @@ A setting has four sources, of which the later wins:
 begins with `NORN_` and belongs to no setting has no effect; the node's log warns of it at the start. An unknown name
 in a file or a flag is an error. All nodes of a cluster should have the same timeouts; safety does not depend on it.
 
-Numbers are written as whole numbers of their unit, without the unit: `heartbeat_ms = 50`.
+Numbers are written as whole numbers of their unit, without the unit: `heartbeat_ms = 75`.
 ";
 
 /// Generates the whole file.
