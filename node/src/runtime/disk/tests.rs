@@ -5,6 +5,7 @@ use norn_model::record::Record;
 use norn_storage::{Identity, Log, LogConfig};
 use norn_wire::NodeId;
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
@@ -236,6 +237,33 @@ fn the_holder_of_a_directory_is_named_while_it_holds_and_afterwards() {
     drop(disk);
     assert_eq!(holder_of(directory.path()).expect("looked"), Some(Holder { process, holds: false }));
     FileDisk::open(directory.path()).expect("it is free");
+}
+
+/// Goal: the room of a large file is freed piece by piece, and not where a name is removed. Method: a handle on the file sees it shrink.
+#[test]
+fn a_large_file_that_is_retired_shrinks_behind_its_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut disk = FileDisk::open(directory.path()).expect("it is free");
+    if free_bytes(&disk.handle).expect("it says so") < 2 * MARGIN_BYTES {
+        return; // Its room may be wanted at once, and removing it frees it.
+    }
+    disk.write("a", 0, b"old").expect("room");
+    let held = File::options().write(true).open(directory.path().join("a")).expect("there");
+    held.set_len(3 * LARGE_BYTES).expect("sparse");
+    disk.retire("a").expect("removed");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // The last piece goes with the last handle.
+    while held.metadata().expect("it is open").len() > LARGE_BYTES {
+        assert!(Instant::now() < deadline, "nothing frees it");
+        std::thread::yield_now();
+    }
+}
+
+/// Goal: where a retired file is freed late, a reserve can be written all the same.
+#[test]
+fn the_margin_is_at_least_the_largest_reserve() {
+    let reserve = norn_model::config::table::find("reserve_bytes").and_then(|setting| setting.number());
+    assert!(reserve.expect("it is a number").own_bounds().high <= MARGIN_BYTES);
 }
 
 /// Goal: a large file is gone by name at once, though its room is freed elsewhere, and another one may have its name.
