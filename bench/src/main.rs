@@ -23,6 +23,8 @@
 //! compare those, and look at the load average next to every line.
 
 mod absence;
+#[cfg(feature = "peers")]
+mod ahead;
 mod backlog;
 mod claims;
 mod cluster;

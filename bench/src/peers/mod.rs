@@ -43,7 +43,7 @@ const QUANTITIES: [Quantity; 2] = [
 #[derive(Debug, Args)]
 pub struct Options {
     /// Systems to measure. The first one is what the others are compared with.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "norn,postgres,rabbitmq,nats,redis")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "norn,norn-ahead,postgres,rabbitmq,nats,redis")]
     systems: Vec<Kind>,
     /// What to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "lifecycles,batches")]

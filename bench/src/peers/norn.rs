@@ -2,6 +2,7 @@
 
 use super::peer::{About, LEASE, Peer, usage_of};
 use crate::ClusterOptions;
+use crate::ahead::AheadWorker;
 use crate::cluster::Cluster;
 use crate::system::{Answer, Client, System, Usage};
 use crate::worker::QuicWorker;
@@ -15,25 +16,31 @@ const VICTIM: usize = 0;
 pub struct Norn {
     cluster: Cluster,
     about: About,
+    works_ahead: bool,
 }
 
 impl Norn {
-    /// Starts a cluster.
-    pub async fn start(options: &ClusterOptions) -> Result<Norn> {
+    /// Starts a cluster. Clients wait for each answer, or work ahead.
+    pub async fn start(options: &ClusterOptions, works_ahead: bool) -> Result<Norn> {
         let cluster = Cluster::start(options).await?;
         let mut settings = vec![format!("{} nodes", options.nodes), "sync=always (default)".to_owned()];
         settings.extend(options.settings.iter().cloned());
-        let acknowledged = "synced on 2 of 3 nodes".to_owned();
+        let waits =
+            if works_ahead { "; the client claims ahead, and waits for a completion at the next one" } else { "" };
+        let acknowledged = format!("synced on 2 of 3 nodes{waits}");
         let about = About { version: cluster.version()?, settings, acknowledged };
-        Ok(Norn { cluster, about })
+        Ok(Norn { cluster, about, works_ahead })
     }
 }
 
 impl System for Norn {
     fn connect<'a>(&'a self, number: usize, queue: &'a QueueName) -> Answer<'a, Result<Box<dyn Client>>> {
         Box::pin(async move {
-            let worker = QuicWorker::connect(self.cluster.config(number), queue.clone(), Some(LEASE)).await?;
-            Ok(Box::new(worker) as Box<dyn Client>)
+            let (config, queue) = (self.cluster.config(number), queue.clone());
+            Ok(match self.works_ahead {
+                true => Box::new(AheadWorker::connect(config, queue, LEASE).await?) as Box<dyn Client>,
+                false => Box::new(QuicWorker::connect(config, queue, Some(LEASE)).await?),
+            })
         })
     }
 

@@ -24,6 +24,8 @@ const NODES: usize = 3;
 pub enum Kind {
     /// Norn, with three nodes.
     Norn,
+    /// The same with clients that claim and complete ahead, as a worker of its library does.
+    NornAhead,
     /// PostgreSQL with a synchronous standby.
     Postgres,
     /// RabbitMQ, three servers with quorum queues.
@@ -49,9 +51,10 @@ pub fn subjects(kinds: &[Kind], norn: &[String]) -> Result<Vec<Subject>> {
     let mut subjects = Vec::new();
     for kind in kinds {
         match kind {
-            Kind::Norn if !norn.is_empty() => subjects.extend(norn.iter().map(|program| {
+            Kind::Norn | Kind::NornAhead if !norn.is_empty() => subjects.extend(norn.iter().map(|program| {
                 let (label, file) = program.split_once('=').unwrap_or(("norn", program));
-                Subject { name: label.to_owned(), kind: Kind::Norn, program: Some(PathBuf::from(file)) }
+                let ahead = if *kind == Kind::NornAhead { "-ahead" } else { "" };
+                Subject { name: format!("{label}{ahead}"), kind: *kind, program: Some(PathBuf::from(file)) }
             })),
             kind => {
                 let name = kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
@@ -73,11 +76,11 @@ impl Subject {
         norn_settings: &[String],
     ) -> Result<Arc<dyn Peer>> {
         Ok(match self.kind {
-            Kind::Norn => {
+            Kind::Norn | Kind::NornAhead => {
                 let directory = Some(directory.to_owned());
                 let settings = norn_settings.to_vec();
                 let options = ClusterOptions { nodes: NODES, norn: self.program.clone(), directory, settings };
-                Arc::new(Norn::start(&options).await?)
+                Arc::new(Norn::start(&options, self.kind == Kind::NornAhead).await?)
             }
             Kind::Postgres => Arc::new(Postgres::start(programs, directory).await?),
             Kind::Rabbitmq => Arc::new(RabbitMq::start(programs, directory).await?),
@@ -102,6 +105,9 @@ mod tests {
         assert_eq!(names(&kinds, &[]).expect("two"), ["norn", "postgres"]);
         assert_eq!(names(&kinds, &["/bin/norn"]).expect("two"), ["norn", "postgres"]);
         assert_eq!(names(&kinds, &["old=/a", "new=/b=c"]).expect("three"), ["old", "new", "postgres"]);
+        let kinds = [Kind::Norn, Kind::NornAhead];
+        assert_eq!(names(&kinds, &[]).expect("two"), ["norn", "norn-ahead"]);
+        assert_eq!(names(&kinds, &["old=/a"]).expect("two"), ["old", "old-ahead"]);
     }
 
     #[test]
