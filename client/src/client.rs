@@ -58,6 +58,7 @@ mod watching;
 pub mod why;
 
 use crate::connection::{Answer, Dialer, Handle};
+use crate::endpoint::endpoint;
 use crate::local::LocalNode;
 use crate::session::{Call, Config, CopyId, Draft, Finish, LentIds};
 use crate::tls::{self, CertificateFiles, Outgoing, Renewal};
@@ -191,8 +192,7 @@ impl Client {
         let files = CertificateFiles { authority, certificate, key };
         let certificates = certificates.map_or_else(|| Renewal::now(files), Ok)?;
         let outgoing = Outgoing::with(certificates.clone(), |own| tls::transport(own.client(Versions::SPOKEN)?))?;
-        let runtime = Arc::new(quinn::TokioRuntime);
-        let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
+        let endpoint = endpoint(tls::socket()?, None)?;
         let unreached_ms_max = config.unreached_timeout.map(millis);
         let session = Config { name: config.name.clone(), unreached_ms_max, ..Config::default() };
         let handle = Handle::start(Dialer::quic(endpoint, outgoing), addresses, session, rand::random());

@@ -16,6 +16,7 @@ pub(crate) mod testing;
 mod tests;
 mod ways;
 
+use crate::alarm::Alarm;
 use crate::session::{Call, CallId, Config, Input, Output, Session};
 use link::{Event, Happening, Outbox, Ways};
 use norn_wire::address::Address;
@@ -241,14 +242,9 @@ impl Driver {
 
     async fn run(mut self) {
         let abandoned = Arc::clone(&self.abandoned);
+        let mut alarm = Alarm::new(Instant::now());
         let close = loop {
-            let wake_at = self.session.next_wake().map(|wake_us| self.instant(wake_us).into());
-            let wake = async {
-                match wake_at {
-                    Some(wake_at) => tokio::time::sleep_until(wake_at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let wake_at = self.session.next_wake().map(|wake_us| self.instant(wake_us));
             let command = tokio::select! {
                 command = self.commands.recv() => match command {
                     Some(Command::Close(reply)) => break Some(reply),
@@ -257,7 +253,7 @@ impl Driver {
                 },
                 Some(event) = self.events.recv() => { self.event(event); None }
                 () = abandoned.some.notified() => None,
-                () = wake => { self.step(Input::Wake); None }
+                () = alarm.ring_at(wake_at) => { self.step(Input::Wake); None }
             };
             if let Some(command) = command {
                 self.command(command);

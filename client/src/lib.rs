@@ -11,6 +11,9 @@
 //!
 //! The verbs of the command line are a crate of their own, `norn-cli`.
 
+#[doc(hidden)]
+#[cfg(feature = "net")]
+pub mod alarm;
 #[cfg(feature = "net")]
 pub mod api;
 #[cfg(feature = "net")]
@@ -19,6 +22,9 @@ pub mod client;
 mod connection;
 #[cfg(feature = "net")]
 pub mod dial;
+#[doc(hidden)]
+#[cfg(feature = "net")]
+pub mod endpoint;
 #[cfg(feature = "net")]
 pub mod local;
 pub mod session;

@@ -411,9 +411,7 @@ fn driver(certificates: &Certificates, node: &Node) -> (quinn::Endpoint, Handle,
     let config = certificates.config(&[]);
     let files = CertificateFiles { authority: config.ca, certificate: config.certificate, key: config.key };
     let outgoing = Outgoing::start(files, |own| tls::transport(own.client(Versions::SPOKEN)?)).unwrap();
-    let runtime = Arc::new(quinn::TokioRuntime);
-    let socket = tls::socket().unwrap();
-    let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, socket, runtime).unwrap();
+    let endpoint = crate::endpoint::endpoint(tls::socket().unwrap(), None).unwrap();
     let addresses = vec![parse_address(&node.address()).unwrap()];
     let dialer = super::Dialer::quic(endpoint.clone(), outgoing);
     let (handle, driver) = Driver::new(dialer, addresses, crate::session::Config::default(), 1);

@@ -8,6 +8,7 @@ use crate::runtime::measuring::{Asker, Measuring};
 use crate::runtime::metrics::{Counter, Metrics, PeerRefusals};
 use crate::runtime::peers::{Heard, NO_MEMBER, Peers};
 use crate::runtime::store::{Report, Store, fatal};
+use norn_client::alarm::Alarm;
 use norn_engine::{ClientId, Cursor, Effect, Event, Node, Observation, Principal};
 use norn_model::host::MemoryReport;
 use norn_model::message::PeerMessage;
@@ -16,6 +17,7 @@ use norn_wire::membership::{Member, Roster};
 use norn_wire::{NodeId, PartitionId, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Bytes of state in one part of a snapshot: as many are copied between two events, and written between two syncs.
@@ -176,6 +178,8 @@ struct Running {
     gone: Vec<ClientId>,
     /// Events of this turn, in order.
     events: Vec<Event>,
+    /// How many the turn before had.
+    events_before: usize,
     effects: Vec<Effect>,
     /// The log asked for a part of the node's state: whether for the first.
     wants_state: Option<bool>,
@@ -187,6 +191,8 @@ struct Running {
     left_by: String,
     refusals: PeerRefusals,
     measuring: Measuring,
+    /// Rings at the node's next deadline.
+    alarm: Alarm,
 }
 
 impl Driver {
@@ -197,6 +203,7 @@ impl Driver {
             clients: HashMap::new(),
             gone: Vec::new(),
             events: Vec::new(),
+            events_before: 0,
             effects: Vec::new(),
             wants_state: None,
             saved: Cursor::default(),
@@ -205,6 +212,7 @@ impl Driver {
             left_by: String::new(),
             refusals: PeerRefusals::default(),
             measuring: Measuring::default(),
+            alarm: Alarm::new(Instant::now()),
         };
         let now = running.driver.clock.now();
         running.driver.node.start(now, running.driver.durable, &mut running.effects);
@@ -226,19 +234,13 @@ impl Running {
         }
         self.waits = full;
         let wake = self.driver.node.next_wake().map(|at_us| self.driver.clock.instant(at_us));
-        let sleep = async {
-            match wake {
-                Some(instant) => tokio::time::sleep_until(instant.into()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             input = self.driver.internal.recv() => match input {
                 Some(input) => self.take_internal(input),
                 None => return false,
             },
-            () = sleep => self.events.push(Event::Wake),
+            () = self.alarm.ring_at(wake) => self.events.push(Event::Wake),
             // While the log is behind, a sync is under way, and its end arrives through the branch above.
             Some(input) = self.driver.external.recv(), if !full => self.take_external(input),
             () = std::future::ready(()), if self.measuring.is_under_way() => {}
@@ -259,6 +261,7 @@ impl Running {
             request_bytes += input.bytes();
             self.take_external(input);
         }
+        let events = self.events.len();
         self.step();
         while !self.gone.is_empty() {
             self.events.extend(self.gone.drain(..).map(|client| Event::ClientGone { client }));
@@ -270,8 +273,13 @@ impl Running {
         self.measuring.advance(&mut self.driver.node);
         // All records of a turn are written to the disk together.
         self.driver.store.wake();
-        // The queues are rarely empty under load, and other tasks share this thread.
-        tokio::task::yield_now().await;
+        // Other tasks share this thread. Under load they bring more for the next turn; a lone event needs no look around.
+        let waits =
+            !self.driver.internal.is_empty() || !self.driver.external.is_empty() || self.measuring.is_under_way();
+        if waits || self.events_before.max(events) > 1 {
+            tokio::task::yield_now().await;
+        }
+        self.events_before = events;
         true
     }
 

@@ -3,7 +3,7 @@
 use crate::runtime::tls::{Credentials, TlsError, client_crypto, server_crypto};
 use norn_client::dial::{CLOSE_IDENTITY, CLOSE_VERSION, Shown};
 use norn_wire::Versions;
-use quinn::{ClientConfig, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn::{ClientConfig, Endpoint, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -142,7 +142,7 @@ pub fn try_bind(address: SocketAddr) -> io::Result<Granted> {
 
 /// An endpoint for both directions, or for outgoing connections only if `server` is `None`.
 pub fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
-    Endpoint::new(EndpointConfig::default(), server, socket(address)?, Arc::new(quinn::TokioRuntime))
+    norn_client::endpoint::endpoint(socket(address)?, server)
 }
 
 /// Binds the first address that the machine has. An address in use ends the search: the node that runs there may be the intended one.
