@@ -5,10 +5,10 @@
 //! so it stands beside those; a client that waits for each answer stands beside a database.
 
 use crate::system::{Answer, Client as Loops};
+use crate::worker;
 use anyhow::{Context, Result};
-use norn_client::client::{ClaimOptions, Client, ClientConfig, CompleteOptions};
-use norn_client::session::Draft;
-use norn_wire::{Acks, QueueName, TaskId, Token};
+use norn_client::client::{ClaimOptions, Client, ClientConfig};
+use norn_wire::{QueueName, TaskId, Token};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -49,12 +49,7 @@ impl AheadWorker {
     fn complete_held(&mut self) -> JoinHandle<(u64, Vec<String>)> {
         let held = std::mem::take(&mut self.held);
         let client = self.client.clone();
-        tokio::spawn(async move {
-            let done = held.iter().map(|(id, token)| CompleteOptions::new(*id, *token)).collect();
-            let failed = client.complete_many(done, Acks::Quorum).await.into_iter().filter_map(Result::err);
-            let failed: Vec<String> = failed.map(|error| error.to_string()).collect();
-            (held.len().saturating_sub(failed.len()) as u64, failed)
-        })
+        tokio::spawn(async move { worker::complete(&client, held).await })
     }
 }
 
@@ -68,11 +63,7 @@ async fn ended(completing: Option<JoinHandle<(u64, Vec<String>)>>) -> (u64, Vec<
 
 impl Loops for AheadWorker {
     fn enqueue<'a>(&'a mut self, payloads: &'a [Vec<u8>]) -> Answer<'a, Vec<String>> {
-        Box::pin(async move {
-            let drafts = payloads.iter().map(|payload| Draft::new(self.queue.clone(), payload.clone())).collect();
-            let results = self.client.enqueue_many(drafts, Acks::Quorum).await;
-            results.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect()
-        })
+        Box::pin(worker::enqueue(&self.client, &self.queue, payloads))
     }
 
     fn claim(&mut self, max: usize) -> Answer<'_, Result<Vec<Vec<u8>>>> {

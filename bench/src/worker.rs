@@ -70,10 +70,7 @@ impl QuicWorker {
 
 impl Loops for QuicWorker {
     fn enqueue<'a>(&'a mut self, payloads: &'a [Vec<u8>]) -> Answer<'a, Vec<String>> {
-        Box::pin(async move {
-            let drafts = payloads.iter().map(|payload| Draft::new(self.queue.clone(), payload.clone())).collect();
-            failures(self.client.enqueue_many(drafts, Acks::Quorum).await)
-        })
+        Box::pin(enqueue(&self.client, &self.queue, payloads))
     }
 
     fn claim(&mut self, max: usize) -> Answer<'_, Result<Vec<Vec<u8>>>> {
@@ -87,12 +84,7 @@ impl Loops for QuicWorker {
     }
 
     fn complete(&mut self) -> Answer<'_, (u64, Vec<String>)> {
-        Box::pin(async {
-            let held = std::mem::take(&mut self.held);
-            let done = held.iter().map(|(id, token)| CompleteOptions::new(*id, *token)).collect();
-            let failed = failures(self.client.complete_many(done, Acks::Quorum).await);
-            (held.len().saturating_sub(failed.len()) as u64, failed)
-        })
+        Box::pin(complete(&self.client, std::mem::take(&mut self.held)))
     }
 
     fn close(self: Box<Self>) -> Answer<'static, ()> {
@@ -155,6 +147,19 @@ impl Loops for HttpWorker {
     fn close(self: Box<Self>) -> Answer<'static, ()> {
         Box::pin(async move { self.connection.abort() })
     }
+}
+
+/// Enqueues a task for each payload, over QUIC. Returns failures.
+pub async fn enqueue(client: &Client, queue: &QueueName, payloads: &[Vec<u8>]) -> Vec<String> {
+    let drafts = payloads.iter().map(|payload| Draft::new(queue.clone(), payload.clone())).collect();
+    failures(client.enqueue_many(drafts, Acks::Quorum).await)
+}
+
+/// Completes claimed tasks over QUIC. Returns how many it completed, and failures.
+pub async fn complete(client: &Client, held: Vec<(TaskId, Token)>) -> (u64, Vec<String>) {
+    let done = held.iter().map(|(id, token)| CompleteOptions::new(*id, *token)).collect();
+    let failed = failures(client.complete_many(done, Acks::Quorum).await);
+    (held.len().saturating_sub(failed.len()) as u64, failed)
 }
 
 fn failures<T, E: std::fmt::Display>(results: Vec<Result<T, E>>) -> Vec<String> {
