@@ -1,8 +1,8 @@
 //! How costs grow with tasks, nodes and partitions. The nodes run in this process, in virtual time: what is measured is their own work,
 //! without disks, networks and encryption.
 
-use crate::host::{Host, Nowhere, batch};
-use crate::mesh::{self, Mesh, WALL_MS, Work};
+use crate::host::{Host, Nowhere, batch, made_ms};
+use crate::mesh::{self, Mesh, Work};
 use crate::process::thread_cpu_seconds;
 use crate::report::{Report, Row};
 use anyhow::{Result, bail, ensure};
@@ -78,14 +78,13 @@ fn with_tasks(tasks: usize, options: &Options, report: &mut Report) -> Result<()
     let empty_bytes = PeakAlloc.current_usage() - empty_bytes;
     let before_bytes = PeakAlloc.current_usage();
     for first in (0..tasks).step_by(BATCH) {
-        let made_ms = WALL_MS + first as u64 / BATCH as u64;
-        host.enqueue(batch(first, BATCH.min(tasks - first), made_ms, &queue()?, options.payload))?;
+        host.enqueue(batch(first, BATCH.min(tasks - first), made_ms(first), &queue()?, options.payload))?;
     }
     let taken_bytes = PeakAlloc.current_usage() - before_bytes;
     let calls = options.calls;
     let before_s = thread_cpu_seconds()?;
     for number in tasks..tasks + calls {
-        host.enqueue(batch(number, 1, WALL_MS + (number / BATCH) as u64, &queue()?, options.payload))?;
+        host.enqueue(batch(number, 1, made_ms(number), &queue()?, options.payload))?;
     }
     let enqueue_s = thread_cpu_seconds()? - before_s;
     drop(host);
@@ -105,8 +104,7 @@ fn replay_us(tasks: usize, options: &Options) -> Result<f64> {
     node.recover(founded, false, None).map_err(anyhow::Error::msg)?;
     let mut spent_s = 0.0;
     for first in (0..tasks).step_by(BATCH) {
-        let made_ms = WALL_MS + (first / BATCH) as u64;
-        let new = batch(first, BATCH.min(tasks - first), made_ms, &queue()?, options.payload);
+        let new = batch(first, BATCH.min(tasks - first), made_ms(first), &queue()?, options.payload);
         let items = new.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
         let record = Record::Facts { partition: PartitionId(0), items: Arc::new(items) };
         let before_s = thread_cpu_seconds()?;

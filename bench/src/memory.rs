@@ -1,6 +1,6 @@
 //! Memory that a waiting task costs a node, as the allocator counts it: task, indexes, hash tree, and everything else.
 
-use crate::host::{Host, Nowhere, WALL_MS, batch};
+use crate::host::{Host, Nowhere, batch, made_ms};
 use crate::report::{Report, Row};
 use anyhow::Result;
 use clap::Args;
@@ -57,7 +57,7 @@ fn fill(host: &mut Host<Nowhere>, options: &Options) -> Result<()> {
     let names = names.collect::<Result<Vec<QueueName>, _>>()?;
     for first in (0..options.tasks).step_by(BATCH) {
         let count = BATCH.min(options.tasks - first);
-        let mut tasks = batch(first, count, WALL_MS + first as u64 / 1_000, &names[0], options.payload);
+        let mut tasks = batch(first, count, made_ms(first), &names[0], options.payload);
         for (number, task) in (first..).zip(&mut tasks) {
             task.spec.queue = names[number % queues].clone();
         }

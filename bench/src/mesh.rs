@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Wall-clock time of the start.
-pub const WALL_MS: u64 = 1_700_000_000_000;
+const WALL_MS: u64 = 1_700_000_000_000;
 /// Virtual time within which a cluster serves, or a call is answered.
 const PATIENCE_MS: u64 = 600_000;
 /// Copies of each task.
