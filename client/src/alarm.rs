@@ -6,14 +6,14 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep_until};
 
-/// Pulls of an alarm that are no further apart than this show that it is busy.
+/// Pulls of an alarm that are closer together than this show that it is busy.
 const BUSY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Rings at a time that changes often, to and fro.
 ///
-/// To pull a timer of the runtime forward costs two system calls, to put it off none. An alarm that is pulled forward again and again
-/// stays, while it is put off in between, and wakes its task early, once, to look how long there is left. One that is not busy is moved
-/// each time, as an early end is a wake-up for nothing.
+/// To pull a timer of the runtime forward, ahead of all others, costs two system calls, to put it off none. An alarm that is pulled
+/// forward again and again stays, while it is put off in between, and wakes its task early, once, to look how long there is left. One
+/// that is not busy is moved each time, as an early end is a wake-up for nothing.
 #[derive(Debug)]
 pub struct Alarm {
     at: Instant,

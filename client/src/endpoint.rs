@@ -1,7 +1,7 @@
 //! QUIC endpoints on sockets and timers that wake their process only for what it waits for.
 //!
-//! The sockets of quinn's own runtime are also told of each datagram that has left, and its timers tell the runtime of each change. Both
-//! are a wake-up for nothing with almost every packet.
+//! The sockets of quinn's own runtime are also told of each datagram that has left, and its timers are put off and called forward by
+//! almost every packet. Both are wake-ups for nothing.
 
 #[cfg(unix)]
 mod socket;

@@ -28,6 +28,11 @@ impl QuietSocket {
         Ok(QuietSocket { socket, state, full: AtomicBool::new(false) })
     }
 
+    /// Another name of the same socket, registered for writing. It takes a descriptor.
+    fn wait_for_room(&self) -> io::Result<AsyncFd<UdpSocket>> {
+        watch(self.socket.get_ref().try_clone()?, Interest::WRITABLE)
+    }
+
     fn system(&self) -> UdpSockRef<'_> {
         UdpSockRef::from(self.socket.get_ref())
     }
@@ -56,7 +61,8 @@ impl AsyncUdpSocket for QuietSocket {
             let mut arrived = ready!(self.socket.poll_read_ready(context))?;
             match self.state.recv(self.system(), buffers, metas) {
                 Ok(received) => {
-                    // Linux fills fewer than all only if there are no more, and tells of later arrivals anew.
+                    // Linux fills fewer than all only if there are no more, and tells of later arrivals anew. An error ends a read early,
+                    // too, but a socket that is not connected gets none of its peers.
                     if cfg!(target_os = "linux") && received < buffers.len() {
                         arrived.clear_ready();
                     }
@@ -101,8 +107,16 @@ impl UdpPoller for Room {
             return Poll::Ready(Ok(()));
         }
         if self.wait.is_none() {
-            let same = self.socket.socket.get_ref().try_clone()?;
-            self.wait = Some(watch(same, Interest::WRITABLE)?);
+            match self.socket.wait_for_room() {
+                Ok(wait) => self.wait = Some(wait),
+                // The process has no descriptor left. An error would end the connection for good, so it tries to send in the next round.
+                Err(error) => {
+                    tracing::debug!(%error, "no wait for room in the socket");
+                    self.socket.full.store(false, Ordering::Release);
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
         }
         let wait = self.wait.as_ref().expect("it was made above");
         drop(ready!(wait.poll_write_ready(context))?);
@@ -113,7 +127,7 @@ impl UdpPoller for Room {
 }
 
 /// Registers a socket with the runtime.
-#[expect(deprecated, reason = "the successor is for types that may change their descriptor, which these do not")]
+#[expect(deprecated, reason = "the successor is unsafe: it wants a type that keeps its descriptor, as this does")]
 fn watch(socket: UdpSocket, interest: Interest) -> io::Result<AsyncFd<UdpSocket>> {
     AsyncFd::with_interest(socket, interest)
 }
