@@ -36,6 +36,7 @@ pub mod peers;
 pub mod renewing;
 pub mod server;
 pub mod settings;
+mod snapshot_pace;
 pub mod store;
 mod surroundings;
 pub mod tls;

@@ -2,6 +2,7 @@
 //! it writes a part of a snapshot, if one is under way.
 
 use crate::runtime::metrics::{Counter, Metrics};
+use crate::runtime::snapshot_pace::SnapshotPace;
 use norn_engine::Ticket;
 use norn_model::host::{DiskReport, Room};
 use norn_model::record::Record;
@@ -35,6 +36,8 @@ pub trait Journal: Send + 'static {
     fn scrub(&mut self) -> Result<Scrubbed, LogError>;
     /// Takes a part of the node's state.
     fn save(&mut self, part: Part) -> Result<Saved, LogError>;
+    /// Whether the next part should follow at once.
+    fn is_snapshot_urgent(&self) -> bool;
     /// Disk space state at the last write or upkeep.
     fn room(&self) -> Room;
     /// Whether the configured limit bounds that space, and not the disk.
@@ -256,9 +259,10 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
     let now_us = || started.elapsed().as_micros() as u64;
     let mut again = false;
     let mut disk_latency = DiskLatencyMeter::default();
+    let mut snapshot = SnapshotPace::default();
     loop {
         let look = disk_latency.is_watched().then_some(LOOK_INTERVAL);
-        let due_us = journal.commit_due_us().into_iter().chain(pace.due_us()).min();
+        let due_us = journal.commit_due_us().into_iter().chain(pace.due_us()).chain(snapshot.due_us()).min();
         let due = due_us.map(|due_us| Duration::from_micros(due_us.saturating_sub(now_us())));
         let due = due.into_iter().chain(look).min();
         let Some(Work { batches, part }) = shared.take(if again { Some(Duration::ZERO) } else { due }) else { break };
@@ -271,12 +275,24 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
                     metrics.log_syncs.add_us(took_us);
                 }
             })
-            .and_then(|()| part.map_or(Ok(()), |part| save(&mut journal, part, &report)))
+            .and_then(|()| match part {
+                Some(part) => {
+                    let save_began_us = now_us();
+                    if save(&mut journal, part, &report)? {
+                        snapshot.wrote(save_began_us, now_us());
+                    }
+                    Ok(())
+                }
+                None => Ok(()),
+            })
             .and_then(|()| scrub(&mut journal, &mut pace, now_us(), metrics))
             .and_then(|()| keep_up(&mut journal, &report));
         match done {
             Ok(more) => again = more,
             Err(error) => fatal_log(&error),
+        }
+        if snapshot.continues(now_us(), journal.is_snapshot_urgent()) {
+            report(Report::StateWanted { anew: false });
         }
         if let Some(told) = disk_latency.report(now_us(), journal.room()) {
             let (bounded, spare_bytes) = (journal.is_bounded(), journal.spare_bytes());
@@ -312,13 +328,13 @@ fn write_batches(
     Ok(())
 }
 
-/// Writes a part of a snapshot after the batches that were handed over before it, and requests the next part.
-fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Result<(), LogError> {
+/// Writes a part of a snapshot after the batches that were handed over before it. Returns whether it needs the next part.
+fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Result<bool, LogError> {
     match journal.save(part)? {
-        Saved::Part => report(Report::StateWanted { anew: false }),
+        Saved::Part => return Ok(true),
         Saved::Lacks(ids) => {
             report(Report::BodiesLost(ids));
-            report(Report::StateWanted { anew: false });
+            return Ok(true);
         }
         Saved::Measured => {}
         Saved::Whole => tracing::info!("a snapshot stands for all of the log before it"),
@@ -329,7 +345,7 @@ fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Res
             }
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Reads a piece of the finished files, if it is due.
@@ -442,6 +458,10 @@ mod tests {
             Ok(self.saved.pop().unwrap_or(if part.last { Saved::Whole } else { Saved::Part }))
         }
 
+        fn is_snapshot_urgent(&self) -> bool {
+            true
+        }
+
         fn room(&self) -> Room {
             self.room
         }
@@ -463,12 +483,12 @@ mod tests {
         let error = SnapshotError::BodiesLost { count: 2, last: vec![id(2)] };
         let saved = vec![Saved::GivenUp(error), Saved::Part, Saved::Lacks(vec![id(1)])];
         let mut journal = Slow { saved, ..slow(mpsc::channel().1) };
-        for last in [false, false, true] {
-            save(&mut journal, Part { last, ..Part::default() }, &|report| reported.send(report).unwrap()).unwrap();
-        }
-        let wanted = Report::StateWanted { anew: false };
+        let wanted = [false, false, true].map(|last| {
+            save(&mut journal, Part { last, ..Part::default() }, &|report| reported.send(report).unwrap()).unwrap()
+        });
+        assert_eq!(wanted, [true, true, false]);
         let lost = |number| Report::BodiesLost(vec![id(number)]);
-        assert_eq!(reports.try_iter().collect::<Vec<_>>(), [lost(1), wanted.clone(), wanted, lost(2)]);
+        assert_eq!(reports.try_iter().collect::<Vec<_>>(), [lost(1), lost(2)]);
     }
 
     /// Goal: with little space, nothing is written before the files that a snapshot made obsolete can be removed.

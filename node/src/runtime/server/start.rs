@@ -323,6 +323,10 @@ impl Journal for LogJournal {
         self.0.save_part(part)
     }
 
+    fn is_snapshot_urgent(&self) -> bool {
+        self.0.is_snapshot_urgent()
+    }
+
     fn room(&self) -> Room {
         self.0.room()
     }

@@ -88,6 +88,8 @@ pub(super) struct Compaction {
     taken_bytes: u64,
     /// A file is damaged that a snapshot would replace.
     wanted: bool,
+    /// A damaged file is what the snapshot under way is for.
+    urgent: bool,
     /// Bodies that the snapshot under way has found lost so far.
     lacks: u64,
     /// Bodies that were lost in the last snapshot of which all parts were seen.
@@ -154,7 +156,8 @@ impl<D: Disk> Log<D> {
     }
 
     fn begin_snapshot(&mut self) -> Result<Upkeep, LogError> {
-        (self.compaction.wanted, self.compaction.lacks) = (false, 0);
+        self.compaction.urgent = std::mem::take(&mut self.compaction.wanted);
+        self.compaction.lacks = 0;
         self.compaction.covered_bytes = self.stats.history_bytes;
         self.rotate()?;
         self.write()?;
@@ -245,6 +248,16 @@ impl<D: Disk> Log<D> {
     /// Whether a file of the log is damaged, so that a snapshot is worthwhile at any cost.
     pub(super) fn is_wanted(&self) -> bool {
         self.compaction.wanted
+    }
+
+    /// Whether the next part of the state should follow at once: the snapshot under way makes room on a short disk or replaces a damaged
+    /// file, or the log has doubled since it began. Else its writer may rest between two parts.
+    pub fn is_snapshot_urgent(&self) -> bool {
+        let covered_bytes = self.compaction.covered_bytes;
+        self.is_short()
+            || self.compaction.urgent
+            || self.compaction.measuring.is_under_way()
+            || self.stats.history_bytes.saturating_sub(covered_bytes) > covered_bytes
     }
 
     /// Requests a snapshot because the files before this segment, or the snapshot that replaces those, are damaged.

@@ -100,6 +100,32 @@ fn names(disk: &Double) -> Vec<String> {
     disk.files().keys().cloned().collect()
 }
 
+/// Goal: a snapshot may rest between two parts, but not while the log outgrows it, or for as long as a damaged file is in use.
+#[test]
+fn a_snapshot_is_urgent_once_the_log_has_doubled_or_if_it_replaces_damage() {
+    let disk = Double::default();
+    let mut host = Host::start(&disk).expect("a fresh log");
+    let mut covered_bytes = 0;
+    while host.saved.is_none() {
+        host.append(3).and_then(|()| host.sync()).expect("no fault");
+        covered_bytes = host.log.stats().history_bytes;
+        host.keep_up().expect("no fault");
+    }
+    while !host.log.is_snapshot_urgent() {
+        assert!(host.log.stats().history_bytes <= 2 * covered_bytes);
+        host.append(1).and_then(|()| host.sync()).expect("no fault");
+    }
+    assert!(host.log.stats().history_bytes > 2 * covered_bytes);
+    while host.saved.is_some() {
+        host.save().expect("no fault");
+    }
+    host.log.want_snapshot(None);
+    while host.saved.is_none() {
+        host.keep_up().expect("no fault");
+    }
+    assert!(host.log.is_snapshot_urgent(), "it replaces a damaged file");
+}
+
 // T27, E22, E26, E28
 #[test]
 fn a_snapshot_takes_the_place_of_the_segments_before_it() {
