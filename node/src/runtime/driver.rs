@@ -274,9 +274,9 @@ impl Running {
         // All records of a turn are written to the disk together.
         self.driver.store.wake();
         // Other tasks share this thread. Under load they bring more for the next turn; a lone event needs no look around.
-        let waits =
+        let more =
             !self.driver.internal.is_empty() || !self.driver.external.is_empty() || self.measuring.is_under_way();
-        if waits || self.events_before.max(events) > 1 {
+        if more || self.events_before.max(events) > 1 {
             tokio::task::yield_now().await;
         }
         self.events_before = events;

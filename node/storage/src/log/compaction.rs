@@ -88,7 +88,7 @@ pub(super) struct Compaction {
     taken_bytes: u64,
     /// A file is damaged that a snapshot would replace.
     wanted: bool,
-    /// A damaged file is what the snapshot under way is for.
+    /// The snapshot under way replaces a damaged file, or its disk is small for the log.
     urgent: bool,
     /// Bodies that the snapshot under way has found lost so far.
     lacks: u64,
@@ -156,7 +156,9 @@ impl<D: Disk> Log<D> {
     }
 
     fn begin_snapshot(&mut self) -> Result<Upkeep, LogError> {
-        self.compaction.urgent = std::mem::take(&mut self.compaction.wanted);
+        let ample_bytes = self.log_bytes().saturating_mul(TIGHT_PARTS);
+        let room = self.disk.recent_space(ample_bytes).unwrap_or(0);
+        self.compaction.urgent = std::mem::take(&mut self.compaction.wanted) || room < ample_bytes;
         self.compaction.lacks = 0;
         self.compaction.covered_bytes = self.stats.history_bytes;
         self.rotate()?;
@@ -250,7 +252,7 @@ impl<D: Disk> Log<D> {
         self.compaction.wanted
     }
 
-    /// Whether the next part of the state should follow at once: the snapshot under way makes room on a short disk or replaces a damaged
+    /// Whether the next part of the state should follow at once: the snapshot under way makes room on a small disk or replaces a damaged
     /// file, or the log has doubled since it began. Else its writer may rest between two parts.
     pub fn is_snapshot_urgent(&self) -> bool {
         let covered_bytes = self.compaction.covered_bytes;

@@ -218,6 +218,20 @@ fn a_small_disk_has_the_log_compacted_early() {
     assert!(log.stats().snapshots > 4 && most < 2 << 20, "{most} bytes");
 }
 
+/// Goal: on a small disk a snapshot does not rest, though there is room yet: the log would take what the snapshot needs.
+#[test]
+fn a_snapshot_on_a_small_disk_is_urgent_before_its_room_is_short() {
+    let disk = Double::default();
+    disk.limit(Some(4 << 20));
+    let config = LogConfig { segment_bytes: 400_000, reserve_bytes: 100_000, ..CONFIG };
+    let (mut log, ..) = start(&disk, config).expect("a fresh log");
+    while log.upkeep() != Ok(Upkeep::Begin) {
+        log.append(&[sized(1_000)]).expect("there is room");
+    }
+    assert_eq!(log.room(), Room::Ample);
+    assert!(log.is_snapshot_urgent());
+}
+
 /// A part of a state whose tasks have bodies, which get new places in a snapshot.
 fn with_bodies(partitions: u16) -> Vec<Record> {
     let facts = |number| {
