@@ -8,8 +8,10 @@
 //!   without its log position is noticed. A memory counts from the step that takes the message to the end of the process. It makes no
 //!   difference whether the core drops the message as one of an earlier start or of an image: it remembers the log of an earlier
 //!   start all the same, and it drops as an image's only messages that say less than it remembers.
-//! - **Not too strict.** Only positions of earlier processes count, and only those that came before the answer left. For starts that
-//!   no peer has answered the log counts as it began with the first; the only member of a cluster needs no answer. An answer of a
+//! - **Not too strict.** Only positions of earlier processes count, and only those that came before the answer was made. Several
+//!   messages are taken in one turn, and an answer to one of them is made before the next is taken: so of a turn only the first
+//!   message counts for answers that leave with it. What comes later is dropped by a process that has answered. For starts that no
+//!   peer has answered the log counts as it began with the first; the only member of a cluster needs no answer. An answer of a
 //!   process counts for nothing once a later process of that peer was heard, as it is dropped then. And what a message says before
 //!   its sender is answered is taken as it is said, since only a single replica promises anything then, and that has no witness.
 
@@ -35,6 +37,15 @@ struct Heard {
     boot: u64,
     /// How far the log was durable, by the process that said so.
     durable: BTreeMap<u64, u64>,
+    /// What was heard in the latest turn, after its first message: an answer that leaves with the turn may have been made before.
+    late: Vec<Word>,
+}
+
+impl Heard {
+    fn note(&mut self, word: Word) {
+        let durable = self.durable.entry(word.boot).or_default();
+        *durable = word.durable.max(*durable);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -99,8 +110,12 @@ impl World {
         durable.map(|durable| Word { boot: boots[0], durable })
     }
 
-    /// Notes a message that a process takes. Returns what its sender had to remember, if it answers the start in question.
-    pub fn witness(&mut self, node: usize, input: &Input, word: Option<Word>) -> u64 {
+    /// Notes a message that a process takes, the one at this `place` of its turn. Returns what its sender had to remember, if it
+    /// answers the start in question.
+    pub fn witness(&mut self, node: usize, place: usize, input: &Input, word: Option<Word>) -> u64 {
+        if let Some(heard) = self.copies.witnesses.heard.get_mut(&node).filter(|_| place == 0) {
+            std::mem::take(&mut heard.late).into_iter().for_each(|word| heard.note(word));
+        }
         let Input::Peer { from, message } = input else { return 0 };
         let victim = self.copies.victim();
         let from = self.place_of(*from);
@@ -111,8 +126,10 @@ impl World {
             if heard.boot != boot {
                 *heard = Heard { boot, ..Heard::default() };
             }
-            let durable = heard.durable.entry(word.boot).or_default();
-            *durable = word.durable.max(*durable);
+            match place {
+                0 => heard.note(word),
+                _ => heard.late.push(word),
+            }
         }
         let (PeerMessage::Peering(Peering::Heartbeat(heartbeat)), Some(from), true) = (message, from, node == victim)
         else {

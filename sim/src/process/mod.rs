@@ -417,7 +417,8 @@ impl World {
             return;
         }
         let now = self.nodes[node].now(self.now_us);
-        let remembers = events.iter().map(|told| self.witness(node, &told.input, told.word)).max().unwrap_or(0);
+        let told = events.iter().enumerate();
+        let remembers = told.map(|(place, told)| self.witness(node, place, &told.input, told.word)).max().unwrap_or(0);
         events.iter().for_each(|told| self.tell_heard(node, &told.input));
         let Some(running) = &mut self.nodes[node].running else { return };
         let mut effects = Vec::new();
