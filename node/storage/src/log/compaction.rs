@@ -24,6 +24,9 @@ use norn_wire::TaskId;
 const TIGHT_BYTES_MIN: u64 = 1 << 20;
 /// A disk with less free space than this many times the log is small for it.
 const TIGHT_PARTS: u64 = 2;
+/// While a snapshot is under way, the log may grow by this many times `compact_bytes`, or by as much as the snapshot covers, before its
+/// writer rests no more.
+const GROWTH_PARTS: u64 = 4;
 /// Snapshot records whose new places are reported at once: a few thousand tasks.
 const MOVED_AT_ONCE: usize = 4;
 
@@ -156,7 +159,9 @@ impl<D: Disk> Log<D> {
     }
 
     fn begin_snapshot(&mut self) -> Result<Upkeep, LogError> {
-        let ample_bytes = self.log_bytes().saturating_mul(TIGHT_PARTS);
+        // Room for the snapshot, which is no larger than the log, and for what the log may become beside it.
+        let growth_bytes = self.growth_bytes_max(self.stats.history_bytes);
+        let ample_bytes = self.log_bytes().saturating_add(growth_bytes);
         let room = self.disk.recent_space(ample_bytes).unwrap_or(0);
         self.compaction.urgent = std::mem::take(&mut self.compaction.wanted) || room < ample_bytes;
         self.compaction.lacks = 0;
@@ -252,14 +257,21 @@ impl<D: Disk> Log<D> {
         self.compaction.wanted
     }
 
-    /// Whether the next part of the state should follow at once: the snapshot under way makes room on a small disk or replaces a damaged
-    /// file, or the log has doubled since it began. Else its writer may rest between two parts.
-    pub fn is_snapshot_urgent(&self) -> bool {
-        let covered_bytes = self.compaction.covered_bytes;
-        self.is_short()
-            || self.compaction.urgent
-            || self.compaction.measuring.is_under_way()
-            || self.stats.history_bytes.saturating_sub(covered_bytes) > covered_bytes
+    /// How much of its rests between two parts the writer of the snapshot under way should forgo, in percent: all, if the snapshot makes
+    /// room on a small disk or replaces a damaged file; else the more, the further the log has grown since it began, so that disk use
+    /// and the time of a restart stay bounded.
+    pub fn snapshot_haste_percent(&self) -> u64 {
+        if self.is_short() || self.compaction.urgent || self.compaction.measuring.is_under_way() {
+            return 100;
+        }
+        let grown_bytes = self.stats.history_bytes.saturating_sub(self.compaction.covered_bytes);
+        let grown_bytes_max = self.growth_bytes_max(self.compaction.covered_bytes).max(1);
+        grown_bytes.saturating_mul(100).checked_div(grown_bytes_max).map_or(100, |percent| percent.min(100))
+    }
+
+    /// Bytes by which the log may grow beside a snapshot that covers so much, before its writer rests no more.
+    fn growth_bytes_max(&self, covered_bytes: u64) -> u64 {
+        covered_bytes.max(GROWTH_PARTS.saturating_mul(self.config.compact_bytes))
     }
 
     /// Requests a snapshot because the files before this segment, or the snapshot that replaces those, are damaged.
