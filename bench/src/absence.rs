@@ -10,7 +10,7 @@ use crate::worker::Way;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
-use norn_node::runtime::disk::FileDisk;
+use norn_host::disk::FileDisk;
 use norn_storage::DiskError;
 use norn_storage::verify::{Entry, inspect};
 use norn_wire::response::Health;

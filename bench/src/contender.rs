@@ -4,9 +4,9 @@
 mod databases;
 
 use anyhow::{Result, anyhow};
+use norn_host::disk::FileDisk;
 use norn_model::record::Record;
 use norn_model::task::Task;
-use norn_node::runtime::disk::FileDisk;
 use norn_storage::disk::{Disk, DiskError};
 use norn_storage::{Identity, Log, LogConfig};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId, request::Spec};

@@ -14,6 +14,7 @@
 //! cargo run --release -p norn-bench -- repair
 //! cargo run --release -p norn-bench -- absence
 //! cargo run --release -p norn-bench -- restart
+//! cargo run --release -p norn-bench -- store --clients 1,16,64
 //! cargo run --release -p norn-bench -- idle
 //! cargo run --release -p norn-bench -- growth
 //! cargo run --release -p norn-bench -- failover --kills 30
@@ -45,6 +46,7 @@ mod process;
 mod repair;
 mod report;
 mod restart;
+mod store;
 mod system;
 mod worker;
 
@@ -90,6 +92,8 @@ enum Command {
     Idle(idle::Options),
     /// Disk use and restarts of a node with a long history, and of one without.
     Restart(restart::Options),
+    /// A store in this process beside a cluster: the same lifecycles on both, in turns, as a ratio.
+    Store(store::Options),
     /// The node that leads most partitions is killed again and again: how long clients of all nodes wait.
     Failover(failover::Options),
     /// Other queues beside Norn: the same work on each, in turns, with ratios. Installs them into a directory of its own.
@@ -133,6 +137,7 @@ fn main() -> ExitCode {
         Command::Growth(options) => growth::run(&options, report),
         Command::Idle(options) => runtime.block_on(idle::run(&options, report)),
         Command::Restart(options) => restart::run(&options, report),
+        Command::Store(options) => runtime.block_on(store::run(&options, report)),
         Command::Failover(options) => runtime.block_on(failover::run(&options, report)),
         #[cfg(feature = "peers")]
         Command::Peers(options) => runtime.block_on(peers::run(&options, json, report)),

@@ -40,7 +40,7 @@ impl System for Reached<'_> {
     fn connect<'a>(&'a self, number: usize, queue: &'a QueueName) -> Answer<'a, Result<Box<dyn Loops>>> {
         Box::pin(async move {
             let worker: Box<dyn Loops> = match self.way {
-                Way::Quic => Box::new(QuicWorker::connect(self.cluster.config(number), queue.clone(), None).await?),
+                Way::Quic => Box::new(LibraryWorker::connect(self.cluster.config(number), queue.clone(), None).await?),
                 Way::Http => Box::new(HttpWorker::connect(self.cluster.http_address(number)?, queue.clone()).await?),
             };
             Ok(worker)
@@ -52,8 +52,8 @@ impl System for Reached<'_> {
     }
 }
 
-/// A client over QUIC.
-pub struct QuicWorker {
+/// A client of the library.
+pub struct LibraryWorker {
     client: Client,
     queue: QueueName,
     lease: Option<Duration>,
@@ -61,14 +61,19 @@ pub struct QuicWorker {
     held: Vec<(TaskId, Token)>,
 }
 
-impl QuicWorker {
-    /// Connects. Without a lease, claims have that of the queue.
-    pub async fn connect(config: ClientConfig, queue: QueueName, lease: Option<Duration>) -> Result<QuicWorker> {
-        Ok(QuicWorker { client: Client::connect(config).await?, queue, lease, held: Vec::new() })
+impl LibraryWorker {
+    /// Connects over QUIC. Without a lease, claims have that of the queue.
+    pub async fn connect(config: ClientConfig, queue: QueueName, lease: Option<Duration>) -> Result<LibraryWorker> {
+        Ok(LibraryWorker::new(Client::connect(config).await?, queue, lease))
+    }
+
+    /// Works through this client.
+    pub fn new(client: Client, queue: QueueName, lease: Option<Duration>) -> LibraryWorker {
+        LibraryWorker { client, queue, lease, held: Vec::new() }
     }
 }
 
-impl Loops for QuicWorker {
+impl Loops for LibraryWorker {
     fn enqueue<'a>(&'a mut self, payloads: &'a [Vec<u8>]) -> Answer<'a, Vec<String>> {
         Box::pin(enqueue(&self.client, &self.queue, payloads))
     }

@@ -27,7 +27,7 @@ use norn_wire::request::Request;
 use norn_wire::response::Response;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -57,8 +57,9 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// The call reached no task.
-    fn closed() -> Answer {
-        Answer { result: Err(Error::unavailable("the client is closed")), lease_from: None }
+    fn closed(ended: &OnceLock<String>) -> Answer {
+        let why = ended.get().map_or("the client is closed", String::as_str);
+        Answer { result: Err(Error::unavailable(why)), lease_from: None }
     }
 
     /// The outcome of the call is unknown for good.
@@ -97,11 +98,14 @@ pub(crate) struct Handle {
     call_next: AtomicU64,
     /// Why no node is connected; absent while one is.
     reach: watch::Receiver<Option<String>>,
+    /// Why the task has ended by itself.
+    ended: Arc<OnceLock<String>>,
 }
 
 /// Waits for the answer to a call. If dropped, it abandons the call, or hands back an answer that has arrived already.
 struct Waiting<'a> {
     abandoned: &'a Abandoned,
+    ended: &'a OnceLock<String>,
     call: CallId,
     answer: Option<oneshot::Receiver<Answer>>,
 }
@@ -111,18 +115,19 @@ impl Waiting<'_> {
         let answer = self.answer.as_mut().expect("it is waited for once").await;
         self.answer = None;
         // Each call that the task takes is answered, also when the task ends (`ending.rs`).
-        answer.unwrap_or_else(|_| Answer::closed())
+        answer.unwrap_or_else(|_| Answer::closed(self.ended))
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Some(mut answer) = self.answer.take() else { return };
+        let abandoned = self.abandoned;
         // From here on no answer can arrive.
         answer.close();
         match answer.try_recv() {
-            Ok(answer) => self.abandoned.add(&self.abandoned.unseen, [answer]),
-            Err(_) => self.abandoned.add(&self.abandoned.calls, [self.call]),
+            Ok(answer) => abandoned.add(&abandoned.unseen, [answer]),
+            Err(_) => abandoned.add(&abandoned.calls, [self.call]),
         }
     }
 }
@@ -140,9 +145,9 @@ impl Handle {
         let id = CallId(self.call_next.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
         if self.commands.send(Command::Call { id, body, deadline, reply }).await.is_err() {
-            return Answer::closed();
+            return Answer::closed(&self.ended);
         }
-        Waiting { abandoned: &self.abandoned, call: id, answer: Some(answer) }.answer().await
+        Waiting { abandoned: &self.abandoned, ended: &self.ended, call: id, answer: Some(answer) }.answer().await
     }
 
     /// Gives claims back in the background, for as long as a lease of the usual length.
@@ -203,6 +208,8 @@ struct Driver {
     events: mpsc::Receiver<Event>,
     events_out: mpsc::Sender<Event>,
     abandoned: Arc<Abandoned>,
+    /// Why the task ends by itself.
+    ended: Arc<OnceLock<String>>,
     replies: BTreeMap<CallId, oneshot::Sender<Answer>>,
     /// Last id of the driver's own calls, counted down, whereas those of callers count up.
     call_own_last: u64,
@@ -217,6 +224,7 @@ impl Driver {
         let (events_out, events) = mpsc::channel(EVENTS_MAX);
         let (reach, reached) = watch::channel(Some(String::new()));
         let abandoned = Arc::new(Abandoned::default());
+        let ended = Arc::<OnceLock<String>>::default();
         let driver = Driver {
             name: config.name.clone(),
             session: Session::new(config, addresses.len(), seed),
@@ -232,16 +240,20 @@ impl Driver {
             events,
             events_out,
             abandoned: Arc::clone(&abandoned),
+            ended: Arc::clone(&ended),
             replies: BTreeMap::new(),
             call_own_last: u64::MAX,
             outputs: VecDeque::new(),
             closes: false,
         };
-        (Handle { commands, abandoned, call_next: AtomicU64::new(1), reach: reached }, driver)
+        (Handle { commands, abandoned, call_next: AtomicU64::new(1), reach: reached, ended }, driver)
     }
 
     async fn run(mut self) {
         let abandoned = Arc::clone(&self.abandoned);
+        let dialer = self.dialer.clone();
+        let node_ends = dialer.node_ended();
+        tokio::pin!(node_ends);
         let mut alarm = Alarm::new(Instant::now());
         let close = loop {
             let wake_at = self.session.next_wake().map(|wake_us| self.instant(wake_us));
@@ -253,6 +265,10 @@ impl Driver {
                 },
                 Some(event) = self.events.recv() => { self.event(event); None }
                 () = abandoned.some.notified() => None,
+                why = &mut node_ends => {
+                    self.ended.get_or_init(|| why);
+                    break None;
+                }
                 () = alarm.ring_at(wake_at) => { self.step(Input::Wake); None }
             };
             if let Some(command) = command {
@@ -440,10 +456,15 @@ impl Driver {
                 }
             }
         }
+        if let (Err(error), Some(why)) = (&mut result, self.ended.get())
+            && matches!(error.code, ErrorCode::Unavailable | ErrorCode::Unknown)
+        {
+            error.message.clone_from(why);
+        }
         let lease_from = lease_from_us.map(|sent_us| self.instant(sent_us));
         if self.closes && is_grant(&result) {
             self.give_back(Answer { result, lease_from });
-            let _ = reply.send(Answer::lost(ending::CLOSED));
+            let _ = reply.send(Answer::lost(self.ended.get().map_or(ending::CLOSED, String::as_str)));
             return;
         }
         // The receiver is gone: the call was abandoned at this moment.
@@ -479,8 +500,9 @@ impl Driver {
 
     /// Publishes why no node is connected, or that one is.
     fn say_reach(&mut self) {
-        let connected = self.links.iter().flatten().any(|link| link.version.is_some());
-        let reach = (!connected).then(|| self.unanswered().collect::<Vec<_>>().join("; "));
+        let connected = self.links.iter().flatten().any(|link| link.version.is_some()) && self.ended.get().is_none();
+        let why = || self.ended.get().cloned().unwrap_or_else(|| self.unanswered().collect::<Vec<_>>().join("; "));
+        let reach = (!connected).then(why);
         self.reach.send_if_modified(|said| {
             let differs = *said != reach;
             *said = reach;

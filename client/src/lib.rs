@@ -31,6 +31,8 @@ pub mod session;
 #[doc(hidden)]
 #[cfg(feature = "net")]
 pub mod text;
+#[doc(hidden)]
+pub mod times;
 #[cfg(feature = "net")]
 pub mod tls;
 #[cfg(feature = "net")]

@@ -41,6 +41,12 @@ pub fn example(name: &str) -> PathBuf {
     fresh(profile().join("examples").join(name), &sources, &["build", "--workspace", "--example", name])
 }
 
+/// An example of the store in a process by name, in the same profile as the running test.
+pub fn store_example(name: &str) -> PathBuf {
+    let sources = ["client/src", "client/wire", "client/examples", "node", "Cargo.lock"];
+    fresh(profile().join("examples").join(name), &sources, &["build", "--workspace", "--example", name])
+}
+
 /// The program at a path. If it is absent or older than its sources, cargo builds it first.
 fn fresh(place: PathBuf, sources: &[&str], command: &[&str]) -> PathBuf {
     if is_stale(&place, sources) {

@@ -165,6 +165,13 @@ fn plain(program: &Path, directory: &Path) -> Command {
 pub struct Begun(Option<Child>);
 
 impl Begun {
+    /// Starts a command that needs no cluster.
+    pub fn of(directory: &Path, arguments: &[&str]) -> Begun {
+        let mut command = plain(binary::norn(), directory);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Begun(Some(command.spawn().expect("the binary runs")))
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         let child = self.0.as_ref().expect("it runs");
@@ -214,6 +221,17 @@ pub struct Repl {
 }
 
 impl Repl {
+    /// Opens one without a cluster, with these flags.
+    pub fn with(directory: &Path, flags: &[&str]) -> Repl {
+        Repl::start(plain(binary::norn(), directory).args(flags).args(["repl", "--json"]))
+    }
+
+    /// Kills it as a power failure would: SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
     fn start(command: &mut Command) -> Repl {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");

@@ -5,7 +5,7 @@ use crate::ClusterOptions;
 use crate::ahead::AheadWorker;
 use crate::cluster::Cluster;
 use crate::system::{Answer, Client, System, Usage};
-use crate::worker::QuicWorker;
+use crate::worker::LibraryWorker;
 use anyhow::Result;
 use norn_wire::QueueName;
 
@@ -39,7 +39,7 @@ impl System for Norn {
             let (config, queue) = (self.cluster.config(number), queue.clone());
             Ok(match self.works_ahead {
                 true => Box::new(AheadWorker::connect(config, queue, LEASE).await?) as Box<dyn Client>,
-                false => Box::new(QuicWorker::connect(config, queue, Some(LEASE)).await?),
+                false => Box::new(LibraryWorker::connect(config, queue, Some(LEASE)).await?),
             })
         })
     }

@@ -90,15 +90,8 @@ pub use why::WhyArguments;
 pub use words::split;
 
 use clap::Subcommand;
-use norn_client::api;
-use norn_wire::TaskView;
 use std::future::Future;
 use std::pin::Pin;
-
-/// Formats a task as `get --json` shows it, in one line.
-pub fn task_line(task: &TaskView) -> String {
-    serde_json::to_string(&api::Task::from(task)).expect("a task is text")
-}
 
 /// Verbs of clients, for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]

@@ -553,8 +553,8 @@ async fn an_attempt_that_was_given_up_is_heard_of_no_more() {
 /// Goal: an answer that arrives when its future is dropped is not lost, and one that has not arrived is not waited for.
 #[test]
 fn what_a_dropped_future_has_not_seen_is_handed_back() {
-    let abandoned = Abandoned::default();
-    let waiting = |answer| Waiting { abandoned: &abandoned, call: CallId(7), answer: Some(answer) };
+    let (abandoned, ended) = (Abandoned::default(), std::sync::OnceLock::new());
+    let waiting = |answer| Waiting { abandoned: &abandoned, ended: &ended, call: CallId(7), answer: Some(answer) };
     let (reply, answer) = oneshot::channel();
     assert!(reply.send(Answer { result: Ok(Response::Done), lease_from: None }).is_ok());
     drop(waiting(answer));

@@ -46,6 +46,14 @@ impl Dialer {
         reminders
     }
 
+    /// Waits until there is no node any more that could serve, ever, and returns why. A cluster never ends so.
+    pub(super) async fn node_ended(&self) -> String {
+        match self {
+            Dialer::Quic(_) => std::future::pending().await,
+            Dialer::Local(node) => node.ended().await,
+        }
+    }
+
     /// Closes what all connections share, and waits for the nodes to learn of it.
     pub(super) async fn close(&self, timeout: Duration) {
         if let Dialer::Quic(Quic { endpoint, .. }) = self {

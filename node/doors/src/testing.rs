@@ -4,7 +4,6 @@ pub mod samples;
 
 use crate::access::{Access, Peer};
 use crate::metrics::measures::{Measures, Surroundings};
-use crate::metrics::times::{SYNC_US, Times, TimesAt};
 use crate::request::router;
 use crate::state::{self, Bounds, Host, Phase, State};
 use axum::Router;
@@ -12,6 +11,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request as HttpRequest, StatusCode, header};
 use http_body_util::BodyExt;
 use norn_client::local::{LocalLink, LocalNode, local_node};
+use norn_client::times::{SYNC_US, Times, TimesAt};
 use norn_wire::codec::{self, HEADER_BYTES, Kind};
 use norn_wire::limits::FRAME_BYTES_MAX;
 use norn_wire::response::{Identity, Welcome};
@@ -132,7 +132,7 @@ impl Node {
         let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
         let notes = Arc::clone(&asked);
         tokio::spawn(async move {
-            while let Some(LocalLink { stream, .. }) = links.recv().await {
+            while let Some(LocalLink { stream, .. }) = links.next().await {
                 tokio::spawn(serve(stream, script.clone(), Arc::clone(&notes)));
             }
         });

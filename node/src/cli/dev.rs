@@ -13,12 +13,12 @@ use super::former::Former;
 use super::founding::{Wish, found};
 use super::{Global, block_on, say, verbs};
 use clap::Args;
+use norn_host::clock::unix_seconds;
+use norn_host::disk::is_of_log;
 use norn_node::runtime::caller::Caller;
 use norn_node::runtime::certificates::{
     AUTHORITY_DAYS, CertificateError, DAYS, Present, Role, create, prolong_authority, replace_authority, valid_until,
 };
-use norn_node::runtime::clock::unix_seconds;
-use norn_node::runtime::disk::is_of_log;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};

@@ -8,6 +8,7 @@ use norn_node::runtime::diagnostics;
 use norn_node::runtime::server::start::StartError;
 use norn_node::runtime::settings::SettingsError;
 use norn_node::runtime::tls::TlsError;
+use norn_store::StoreError;
 use norn_wire::Error;
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -82,7 +83,7 @@ macro_rules! refused {
     };
 }
 
-refused!(CertificateError, StartError, TlsError, std::io::Error);
+refused!(CertificateError, StartError, StoreError, TlsError, std::io::Error);
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {

@@ -1,7 +1,7 @@
 //! Nodes of a killed `norn dev`: they end soon after it, and hold their directories and ports until then.
 
 use super::failure::Failure;
-use norn_node::runtime::disk::{Holder, holder_of};
+use norn_host::disk::{Holder, holder_of};
 use rustix::process::{Pid, test_kill_process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ fn look(node: &Path) -> Result<Option<Holder>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_node::runtime::disk::FileDisk;
+    use norn_host::disk::FileDisk;
 
     fn former(directory: &Path) -> Former {
         Former::of(directory, ["n1", "n2"].iter().map(|name| directory.join(name))).unwrap()

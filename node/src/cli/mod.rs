@@ -5,6 +5,7 @@
     reason = "files, threads and clocks belong here; the bans are the core's"
 )]
 
+mod carrier;
 mod cert;
 mod children;
 mod cluster;
@@ -70,6 +71,10 @@ pub struct Global {
     /// nodes the setting `certs`].
     #[arg(long, global = true, value_name = "DIR", help_heading = "Connection")]
     certs: Option<PathBuf>,
+    /// Keep tasks in this directory, in this process, without a cluster; it is made if it is not there. One command at a time uses it;
+    /// others wait for 5s, or as long as --timeout says [default: a cluster is used].
+    #[arg(long, global = true, value_name = "DIR", conflicts_with_all = ["connect", "certs"], help_heading = "Connection")]
+    store: Option<PathBuf>,
     /// Print one JSON object per line on stdout, and nothing else.
     #[arg(long, global = true)]
     json: bool,
@@ -138,6 +143,17 @@ enum Command {
     Verb(verbs::Verb),
 }
 
+/// Refusal of `--store` for other commands.
+const NO_STORE: &str =
+    "--store is for commands that work with tasks, such as `norn --store DIR enqueue`; this one does not";
+
+impl Command {
+    /// Whether it can work with a store in place of a cluster.
+    fn takes_store(&self) -> bool {
+        matches!(self, Command::Verb(_) | Command::Repl)
+    }
+}
+
 /// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     let words = separate_logs(std::env::args_os().collect());
@@ -150,6 +166,9 @@ pub fn main() -> ExitCode {
         Err(error) => return verbs::refuse(&error, json),
     };
     let json = global.json;
+    if global.store.is_some() && !command.takes_store() {
+        return failure::finish(Err(Failure::usage(NO_STORE)), json);
+    }
     let outcome = match command {
         Command::Start(options) => start::run(options, global),
         Command::Dev(options) => dev::run(options, global),

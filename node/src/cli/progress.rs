@@ -1,7 +1,7 @@
 //! Progress of reading a long log and of waiting for nodes, for a person at a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use norn_node::runtime::server::replay::{Replaying, milliseconds};
+use norn_host::replay::{Replaying, milliseconds};
 use norn_storage::disk::{Disk, DiskError};
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -55,7 +55,7 @@ pub struct SettingFlags {
     /// directory].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Log filter: a level, or directives such as `info,norn_node=debug` [default: info].
+    /// Log filter: a level, or directives such as `info,norn=debug` [default: info].
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
     /// Format of the log: `text` or `json` [default: text].

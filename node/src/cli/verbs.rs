@@ -1,65 +1,64 @@
 //! Client verbs and the REPL: finds the cluster and calls the client crate.
 
+use super::carrier::Carrier;
 use super::failure::{Failure, Outcome};
 use super::interrupts::Interrupts;
-use super::progress::Waits;
-use super::{Arguments, Global, block_on, named_logs, progress};
+use super::{Arguments, Global, block_on, named_logs};
 use clap::CommandFactory;
 use norn_cli::repl::{ReplOptions, run as run_repl};
-use norn_cli::{Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage, usage_summary};
-use norn_client::client::{Client, ClientConfig};
-use norn_client::session::Call;
+use norn_cli::{Exit, Output, ShownIds, execute, print_help, refuse_usage, usage_summary};
+use norn_client::client::ClientConfig;
 use norn_client::tls::Renewal;
-use norn_node::runtime::caller::{CallError, Caller};
+use norn_host::clock::unix_seconds;
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
-use norn_node::runtime::clock::unix_seconds;
 use norn_node::runtime::diagnostics;
 use norn_node::runtime::tls::TlsError;
-use norn_wire::{Error, Request, Response, TaskId, Token};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-use tokio::sync::OnceCell;
+use std::time::Duration;
 
 pub use norn_cli::{ClusterVerb, Verb};
 
 /// Name of this program in the cluster's logs.
-const CLIENT_NAME: &str = "norn";
+pub const CLIENT_NAME: &str = "norn";
 /// File in the home directory with the lines of earlier sessions.
 const HISTORY_FILE: &str = ".norn_history";
 /// Time after which a command ends if no node can be reached: two attempts at each.
-const UNREACHED_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time limit for the answer of a single node.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+pub const UNREACHED_TIMEOUT: Duration = Duration::from_secs(5);
 /// Least time of a call if `--timeout` limits a command's wait and not each of its calls.
-const CALL_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+pub const CALL_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// Least time to reach the first node, in the same case.
 const UNREACHED_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// Location of a cluster, with this client's certificate.
+/// Location of a cluster, with this client's certificate, or of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A file of addresses and certificates.
     File(PathBuf),
     /// Both given on the command line.
     Said(Vec<String>, CertificateFiles),
+    /// No cluster: the directory of a store in this process.
+    Store(PathBuf),
 }
 
 impl Place {
-    /// Finds it: `--connect` and `--certs`, else `$NORN_CLIENT`, else `.norn/client.toml` in the working directory.
+    /// Finds it: `--store`, else `--connect` and `--certs`, else `$NORN_CLIENT`, else `.norn/client.toml` in the working directory.
     pub fn find(global: &Global, variable: Option<OsString>, working: &Path) -> Result<Self, Failure> {
         Place::find_if_named(global, variable, working)?.ok_or_else(|| {
             Failure::usage(
                 "no cluster to talk to: start one here with `norn dev`, or say --connect HOST:PORT,... --certs DIR, \
-                 or set NORN_CLIENT to a client.toml",
+                 or set NORN_CLIENT to a client.toml; --store DIR keeps tasks in a directory, without a cluster",
             )
         })
     }
 
     /// Same, or `None` if neither flags, the variable nor the directory name one.
     pub fn find_if_named(global: &Global, variable: Option<OsString>, working: &Path) -> Result<Option<Self>, Failure> {
+        if let Some(directory) = &global.store {
+            return Ok(Some(Place::Store(directory.clone())));
+        }
         match (global.connect.is_empty(), &global.certs) {
             (false, Some(certificates)) => {
                 return Ok(Some(Place::Said(global.connect.clone(), find_client(certificates)?)));
@@ -79,12 +78,17 @@ impl Place {
         Ok(file.is_file().then_some(Place::File(file)))
     }
 
-    /// Returns the configuration of a client. For a command that `waits` for something that may take long, the timeout limits that wait.
-    fn config(&self, timeout: Option<Duration>, waits: bool) -> Result<ClientConfig, Failure> {
+    /// Returns the configuration of a client of a cluster. For a command that `waits` for something that may take long, the timeout
+    /// limits that wait.
+    pub fn config(&self, timeout: Option<Duration>, waits: bool) -> Result<ClientConfig, Failure> {
         let mut config = match self {
             Place::File(file) => ClientConfig::load(file)?,
             Place::Said(addresses, files) => {
                 ClientConfig::new(addresses.clone(), &files.authority, &files.certificate, &files.key)
+            }
+            Place::Store(directory) => {
+                let message = format!("--store {}: this needs a cluster", directory.display());
+                return Err(Failure::usage(message));
             }
         };
         config.name = CLIENT_NAME.to_owned();
@@ -97,101 +101,6 @@ impl Place {
             None => config.request_timeout,
         };
         Ok(config)
-    }
-}
-
-/// Carries calls of verbs over a client, and to single nodes.
-pub struct Carrier {
-    client: Client,
-    certificates: Renewal,
-    /// Created when the first single node is asked.
-    caller: OnceCell<Caller>,
-    ask_timeout: Duration,
-    /// Timeout as given.
-    timeout: Option<Duration>,
-    /// Whether a person watches at a terminal.
-    is_watched: bool,
-    waits: Waits,
-}
-
-impl Carrier {
-    /// Reads the certificates, and begins to connect. For a command that `waits`, see [`Place`].
-    pub async fn connect(place: &Place, global: &Global, waits: bool) -> Result<Carrier, Failure> {
-        let config = place.config(global.timeout(), waits)?;
-        let ClientConfig { ca: authority, certificate, key, .. } = config.clone();
-        let files = CertificateFiles { authority, certificate, key };
-        let certificates = read_certificates(files)?;
-        let client = Client::connect_with(config, certificates.clone()).await?;
-        let is_watched = progress::is_watched(global.json);
-        let ask_timeout = global.timeout().map_or(ASK_TIMEOUT, |timeout| timeout.clamp(CALL_TIMEOUT_MIN, ASK_TIMEOUT));
-        let caller = OnceCell::new();
-        let timeout = global.timeout();
-        Ok(Carrier { client, certificates, caller, ask_timeout, timeout, is_watched, waits: Waits::default() })
-    }
-
-    /// Waits for an answer. If it takes long and no node is connected, prints what is in the way.
-    async fn shown<T>(&self, answer: impl Future<Output = T>) -> T {
-        let wait = self.waits.begin();
-        let what = || {
-            let places = self.client.unreached()?;
-            wait.is_first_to_say().then(|| format!("no node answers now, trying on: {places}"))
-        };
-        progress::waiting(self.is_watched, answer, what).await
-    }
-
-    async fn caller(&self) -> Result<&Caller, CallError> {
-        let make = || async { Caller::with(self.certificates.clone(), self.ask_timeout) };
-        self.caller.get_or_try_init(make).await
-    }
-
-    /// Closes all connections.
-    pub async fn close(&self) {
-        self.client.close().await;
-        if let Some(caller) = self.caller.get() {
-            caller.close().await;
-        }
-    }
-}
-
-impl Transport for Carrier {
-    async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
-        self.shown(self.client.call(call, timeout)).await
-    }
-
-    async fn call_quietly(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
-        self.client.call(call, timeout).await
-    }
-
-    async fn call_for_lease(
-        &self,
-        call: Call,
-        timeout: Option<Duration>,
-    ) -> (Result<Response, Error>, Option<Instant>) {
-        self.shown(self.client.call_for_lease(call, timeout)).await
-    }
-
-    fn patience(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    async fn ask(&self, address: &str, request: Request) -> Result<Response, Error> {
-        let answer = match self.caller().await {
-            Ok(caller) => caller.call(address, &request).await,
-            Err(error) => Err(error),
-        };
-        answer.map_err(|error| error.answer(address))
-    }
-
-    async fn certificate_until_s(&self, address: &str) -> Result<Option<i64>, Error> {
-        let until_s = match self.caller().await {
-            Ok(caller) => caller.certificate_until_s(address).await,
-            Err(error) => Err(error),
-        };
-        until_s.map(Some).map_err(|error| error.answer(address))
-    }
-
-    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
-        self.client.give_back(claims);
     }
 }
 
@@ -324,7 +233,7 @@ mod tests {
 
     fn global(connect: &[&str], certificates: Option<&Path>) -> Global {
         let connect = connect.iter().map(|address| (*address).to_owned()).collect();
-        Global { connect, certs: certificates.map(Path::to_owned), json: false, timeout: None }
+        Global { connect, certs: certificates.map(Path::to_owned), json: false, timeout: None, store: None }
     }
 
     /// Goal: a command that reaches no node ends as `--timeout` says, even if that limits a wait, and a cluster without a majority does
@@ -370,7 +279,8 @@ mod tests {
     /// Goal: if no node answers at an address, the message names the address, and does not send the operator to the rest of the cluster.
     #[test]
     fn a_node_that_does_not_answer_is_to_be_looked_for_at_its_address() {
-        let error = CallError::Timeout(ASK_TIMEOUT).answer("gamma:7400");
+        use norn_node::runtime::caller::CallError;
+        let error = CallError::Timeout(Duration::from_secs(5)).answer("gamma:7400");
         assert_eq!((error.cause, error.passes()), (Some(Cause::Unreached), true), "{error}");
         assert!(error.message.contains("gamma:7400: no answer within 5s"), "{error}");
     }

@@ -1,11 +1,11 @@
 //! Single calls to a node at a known address, without a session, for founding a cluster and inspecting a node.
 
 use crate::runtime::certificates::{CertificateFiles, NODE_SUFFIX};
-use crate::runtime::frames::{Budget, FrameReader};
 use crate::runtime::tls::{TlsError, peer_validity};
 use crate::runtime::transport::{CloseCode, PeerConfig, client_config, endpoint};
 use norn_client::dial::{Reach, Reason, Shown, Unreached, dial, version_of};
 use norn_client::tls::{Outgoing, Renewal};
+use norn_host::frames::{Budget, FrameReader};
 use norn_wire::codec::{Kind, decode_body, encode_named};
 use norn_wire::limits::FRAME_BYTES_MAX;
 use norn_wire::response::Identity;

@@ -7,8 +7,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::runtime::clock::unix_seconds;
 use norn_client::tls::{Date, Validity, pem_words};
+use norn_host::clock::unix_seconds;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData, SanType,

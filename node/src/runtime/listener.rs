@@ -3,35 +3,30 @@
 //! A bidirectional stream carries requests and answers, a unidirectional one the messages of a peer after its hello. A sender of
 //! anything else loses the connection, and is sent the reason.
 
-mod clients;
-
-use crate::runtime::driver::{Belonging, Inputs, Internal};
 use crate::runtime::duplicate_instance::own_call;
-use crate::runtime::frames::{Budget, FrameReader, ReadError};
-use crate::runtime::metrics::{Counter, Metrics};
-use crate::runtime::peers::{PeerHello, Speaker};
+use crate::runtime::peers::{Meetings, PeerHello, Speaker};
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
 use norn_client::dial::version_of;
 use norn_engine::Principal;
-use norn_model::limits::{FRAME_BYTES_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
+use norn_host::clients::{Carrier, Clients, Ending, Sending, WRITE_TIMEOUT, expect_body};
+use norn_host::driver::{Belonging, Inputs, Internal};
+use norn_host::frames::{Budget, ReadError};
+use norn_host::metrics::{Counter, Metrics};
+use norn_host::refusals::Refusals;
+use norn_model::limits::{NODES_MAX, PEER_FRAME_BYTES_MAX};
 use norn_model::message::envelope;
-use norn_wire::codec::{Body, FrameError, Header, Kind, decode_body};
+use norn_wire::codec::Kind;
 use norn_wire::membership::{Member, Roster};
-use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, TransportErrorCode};
+use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream, TransportErrorCode};
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::io::AsyncRead;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// Time limit for a handshake. Tests share their machine with others, and none tests this limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
-/// First number of clients; lower ones are for the host's own requests.
-pub const CLIENT_FIRST: u64 = 16;
-/// Interval of log lines about refusals; each has the number of omitted ones.
-const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(1);
 
 /// Limits of incoming connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +47,13 @@ pub struct Listener {
     belonging: watch::Receiver<Option<Belonging>>,
     pub(in crate::runtime) metrics: Arc<Metrics>,
     bounds: ListenerBounds,
-    budget: Budget,
-    client_next: AtomicU64,
+    streams: Arc<Clients>,
+    /// What has been heard of peers, for the links to them.
+    meetings: Meetings,
     /// Limit of all connections; it leaves room for peers even when clients have used up theirs.
     connections: Arc<Semaphore>,
     clients: Arc<Semaphore>,
-    refusals: Refusals,
-    /// Number of streams that may still have answers to write.
-    writers: watch::Sender<usize>,
+    refusals: Arc<Refusals>,
     /// Calls of this process to itself that have arrived, one bit each.
     meets_itself: watch::Sender<u64>,
 }
@@ -73,18 +67,19 @@ impl Listener {
         metrics: Arc<Metrics>,
         bounds: ListenerBounds,
     ) -> Arc<Self> {
+        let budget = Budget::new(bounds.frame_memory_bytes);
+        let streams = Clients::new(speaker.speaks, inputs.clone(), Arc::clone(&metrics), budget, bounds.frame_timeout);
         Arc::new(Listener {
             speaker,
             inputs,
             belonging,
             metrics,
             bounds,
-            budget: Budget::new(bounds.frame_memory_bytes),
-            client_next: AtomicU64::new(CLIENT_FIRST),
+            meetings: Meetings::default(),
             connections: Arc::new(Semaphore::new(bounds.connections_max + 2 * NODES_MAX)),
             clients: Arc::new(Semaphore::new(bounds.connections_max)),
-            refusals: Refusals::default(),
-            writers: watch::Sender::new(0),
+            refusals: Arc::clone(streams.refusals()),
+            streams,
             meets_itself: watch::Sender::new(0),
         })
     }
@@ -94,11 +89,14 @@ impl Listener {
         self.meets_itself.subscribe()
     }
 
-    /// Waits until every answer is delivered. For use after the driver has stopped.
-    pub async fn written(&self) {
-        let mut writers = self.writers.subscribe();
-        // This cannot fail while the sender exists.
-        let _ = writers.wait_for(|count| *count == 0).await;
+    /// The streams of clients.
+    pub fn clients(&self) -> &Arc<Clients> {
+        &self.streams
+    }
+
+    /// What has been heard of peers.
+    pub fn meetings(&self) -> &Meetings {
+        &self.meetings
     }
 
     /// Accepts until the endpoint is closed.
@@ -176,8 +174,9 @@ impl Listener {
             tokio::select! {
                 stream = connection.accept_bi() => {
                     let Ok((send, receive)) = stream else { break };
-                    let stream = clients::Stream::of_quic(connection, send, receive);
-                    streams.spawn(async move { listener.serve_client(stream, version, principal).await });
+                    let carrier = Quic { connection, listener: Arc::clone(&listener) };
+                    let clients = Arc::clone(&listener.streams);
+                    streams.spawn(async move { clients.serve(carrier, (receive, QuicSending(send)), version, principal).await });
                 }
                 stream = connection.accept_uni() => {
                     let Ok(receive) = stream else { break };
@@ -218,7 +217,7 @@ impl Listener {
     // Peers.
 
     async fn serve_peer(&self, connection: &Connection, version: u8, principal: &Principal, receive: RecvStream) {
-        let mut frames = self.reader(receive, version);
+        let mut frames = self.streams.reader(receive, version);
         let hello: PeerHello = match frames.first().await {
             Ok(Some((header, body))) => match expect_body(Kind::PeerHello, &header, body) {
                 Ok(hello) => hello,
@@ -236,10 +235,7 @@ impl Listener {
             return self.refuse(connection, code, &format!("hello of {}: {reason}", principal.name));
         }
         frames.set_limit(PEER_FRAME_BYTES_MAX);
-        let heard = Internal::PeerHeard { peer: hello.from, heard: hello.heard_on(connection, version) };
-        if self.inputs.internal.send(heard).await.is_err() {
-            return;
-        }
+        self.meetings.heard(hello.from, hello.heard_on(connection, version));
         loop {
             let messages = match frames.next().await {
                 Ok(Some((header, body))) => match envelope::decode(&header, body) {
@@ -284,9 +280,44 @@ impl Listener {
             None => Err((CloseCode::Stranger, stranger(&roster, principal, hello))),
         }
     }
+}
 
-    fn reader<R: AsyncRead + Unpin>(&self, receive: R, version: u8) -> FrameReader<R> {
-        FrameReader::new(receive, version, FRAME_BYTES_MAX, self.bounds.frame_timeout, self.budget.clone())
+/// A client's connection from the network.
+#[derive(Clone)]
+struct Quic {
+    connection: Connection,
+    listener: Arc<Listener>,
+}
+
+impl Carrier for Quic {
+    type Receiving = RecvStream;
+    type Sending = QuicSending;
+
+    async fn closed(&self) {
+        self.connection.closed().await;
+    }
+
+    fn end(&self, why: Ending<'_>) {
+        match why {
+            Ending::Version(reason) => self.listener.refuse(&self.connection, CloseCode::Version, reason),
+            Ending::Read(error) => self.listener.refuse_read(&self.connection, error),
+            Ending::Unread => self.connection.close(CloseCode::Slow.into(), b"answers are not read"),
+        }
+    }
+}
+
+/// Outgoing half of a client's stream from the network.
+struct QuicSending(SendStream);
+
+impl Sending for QuicSending {
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        Ok(self.0.write_all(bytes).await?)
+    }
+
+    async fn finish(&mut self) {
+        if self.0.finish().is_ok() {
+            let _ = tokio::time::timeout(WRITE_TIMEOUT, self.0.stopped()).await;
+        }
     }
 }
 
@@ -304,37 +335,8 @@ fn stranger(roster: &Roster, principal: &Principal, hello: &PeerHello) -> String
     }
 }
 
-/// Decodes a body of the expected kind.
-fn expect_body<T: Body>(kind: Kind, header: &Header, body: &[u8]) -> Result<T, FrameError> {
-    if header.kind != kind {
-        return Err(FrameError::Header);
-    }
-    decode_body(header, body)
-}
-
 /// Whether the other side gave the handshake up on purpose, rather than by a fault.
 fn is_given_up(error: &ConnectionError) -> bool {
     let code = TransportErrorCode::APPLICATION_ERROR;
     matches!(error, ConnectionError::ConnectionClosed(close) if close.error_code == code)
-}
-
-/// Logs refusals at a limited rate, so that no sender on the network can flood the log.
-#[derive(Debug, Default)]
-struct Refusals {
-    last: std::sync::Mutex<Option<std::time::Instant>>,
-    left_out: AtomicU64,
-}
-
-impl Refusals {
-    fn log(&self, reason: &str) {
-        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if last.is_some_and(|last| last.elapsed() < REFUSALS_LOGGED_EVERY) {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        *last = Some(std::time::Instant::now());
-        drop(last);
-        let left_out = self.left_out.swap(0, Ordering::Relaxed);
-        tracing::warn!(reason, left_out, "refused");
-    }
 }

@@ -17,10 +17,10 @@
 
 use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;
-use crate::runtime::driver::Belonging;
 use crate::runtime::duplicate_instance::resolve;
 use crate::runtime::hints::Hints;
-use crate::runtime::peers::NO_MEMBER;
+use norn_host::driver::{Belonging, NO_MEMBER};
+
 use crate::runtime::transport::PeerConfig;
 use norn_client::dial::{Reach, dial};
 use norn_wire::membership::{ClusterChange, Member, Roster};

@@ -6,12 +6,13 @@
 
 use crate::runtime::caller::connecting_peer;
 use crate::runtime::certificates::NODE_SUFFIX;
-use crate::runtime::driver::Internal;
 use crate::runtime::hints::Hints;
 use crate::runtime::listener::Listener;
-use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::transport::{CloseCode, PeerConfig};
 use norn_client::dial::{Reach, Reason, dial, version_of};
+use norn_host::driver::{Internal, NO_MEMBER};
+use norn_host::links::Links;
+use norn_host::metrics::{Counter, Metrics};
 use norn_model::limits::ENVELOPE_MESSAGES_MAX;
 use norn_model::message::{Class, PeerMessage, envelope};
 use norn_wire::codec::{Kind, encode_named};
@@ -21,8 +22,8 @@ use quinn::{Connection, ConnectionError, Endpoint, SendStream, VarInt};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -44,9 +45,6 @@ const WRITE_BYTES: usize = 256 << 10;
 /// Advice when a peer refuses this node's identity or cluster.
 const COMPARE: &str = "one of the two runs on another member's data directory or address, or in another cluster; \
                        compare --data, --name and --advertise of both with what `norn nodes` says elsewhere";
-/// Advice to a node that is not a member.
-pub const NO_MEMBER: &str = "if this node was just added, this passes; if it was removed or replaced, stop it for good: for another \
-                         member on this machine start a node with an empty data directory, and use `norn cluster add`";
 /// Advice without a common protocol version.
 const UPGRADE: &str = "upgrade the program on the older of the two, or raise its setting protocol_version_max; \
                        `norn --version` says what a program speaks";
@@ -116,6 +114,32 @@ impl Heard {
     }
 }
 
+/// What this node has heard of its peers: the listener hears them, the links want to know.
+#[derive(Debug, Clone, Default)]
+pub struct Meetings(Arc<Mutex<HashMap<NodeId, watch::Sender<Option<Heard>>>>>);
+
+impl Meetings {
+    /// Records that a peer has opened a stream to this node: it can be reached now, and if its process is a new one, the link to the old
+    /// process is dead. Otherwise that would show only when the link has been silent for too long. It is dropped without a link.
+    pub fn heard(&self, peer: NodeId, heard: Heard) {
+        let meetings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = meetings.get(&peer) {
+            told.send_replace(Some(heard));
+        }
+    }
+
+    /// What a link to this peer has to watch. A link that is restarted goes on with what its predecessor knew.
+    fn watch(&self, peer: NodeId) -> watch::Receiver<Option<Heard>> {
+        let mut meetings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        meetings.entry(peer).or_insert_with(|| watch::channel(None).0).subscribe()
+    }
+
+    /// Forgets those without a link.
+    fn retain(&self, has_link: impl Fn(&NodeId) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|peer, _| has_link(peer));
+    }
+}
+
 /// Limits of links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkBounds {
@@ -130,7 +154,6 @@ struct Link {
     addresses: Vec<String>,
     urgent: Outgoing,
     bulk: Outgoing,
-    heard: watch::Sender<Option<Heard>>,
 }
 
 /// What goes out on one stream of a link.
@@ -259,29 +282,30 @@ impl Peers {
         let stopping = watch::Sender::new(false);
         Peers { endpoint, config, listener, speaker, hints, bounds, internal, metrics, links, touched, stopping, tasks }
     }
+}
 
+impl Links for Peers {
     /// Starts links to all members without one, restarts a link if the member's address has changed, and ends links to nodes that are
     /// no members. A member that is gone keeps its link, as it may have data to hand over, unless its successor has its address. Must
     /// be called within the async runtime.
-    pub fn join(&mut self, cluster: ClusterId, roster: &Roster) {
+    fn join(&mut self, cluster: ClusterId, roster: &Roster) {
         let present = || roster.members.values().filter(|member| member.state.is_present());
         let is_there =
             |member: &&Member| member.state.is_present() || !present().any(|other| other.address == member.address);
         let members: Vec<&Member> = roster.members.values().filter(is_there).collect();
-        let stays = |node: &NodeId, link: &Link| {
+        let stays = |node: &NodeId, link: &mut Link| {
             members.iter().any(|member| member.node == *node && self.hints.addresses(member) == link.addresses)
         };
-        let ended: HashMap<NodeId, Link> = self.links.extract_if(|node, link| !stays(node, link)).collect();
+        self.links.retain(stays);
         for member in members {
             if member.node == self.speaker.node || self.links.contains_key(&member.node) {
                 continue;
             }
             let (urgent, urgent_queue) = queue(self.bounds);
             let (bulk, bulk_queue) = queue(self.bounds);
-            // A link that is restarted goes on with the peer's connection, if that is still up.
-            let (heard, hears) = watch::channel(ended.get(&member.node).and_then(|link| link.heard.borrow().clone()));
+            let hears = self.listener.meetings().watch(member.node);
             let addresses = self.hints.addresses(member);
-            self.links.insert(member.node, Link { addresses: addresses.clone(), urgent, bulk, heard });
+            self.links.insert(member.node, Link { addresses: addresses.clone(), urgent, bulk });
             let task = LinkTask {
                 endpoint: self.endpoint.clone(),
                 config: self.config.clone(),
@@ -298,18 +322,10 @@ impl Peers {
             };
             self.tasks.spawn(task.run(urgent_queue, bulk_queue, hears));
         }
+        self.listener.meetings().retain(|peer| self.links.contains_key(peer));
     }
 
-    /// Records that a peer has opened a stream to this node: it can be reached now, and if its process is a new one, the link to the old
-    /// process is dead. Otherwise that would show only when the link has been silent for too long.
-    pub fn heard(&mut self, peer: NodeId, heard: Heard) {
-        if let Some(link) = self.links.get(&peer) {
-            link.heard.send_replace(Some(heard));
-        }
-    }
-
-    /// Puts a message into the envelope of this turn for its receiver.
-    pub fn put(&mut self, to: NodeId, message: PeerMessage) {
+    fn put(&mut self, to: NodeId, message: PeerMessage) {
         let Some(link) = self.links.get_mut(&to) else {
             self.metrics.add(Counter::PeerDropped, 1);
             return;
@@ -323,8 +339,7 @@ impl Peers {
         }
     }
 
-    /// Hands the envelopes of this turn to the links.
-    pub fn post(&mut self) {
+    fn post(&mut self) {
         for node in self.touched.drain(..) {
             if let Some(link) = self.links.get_mut(&node) {
                 link.urgent.post(self.bounds, &self.metrics);
@@ -333,8 +348,7 @@ impl Peers {
         }
     }
 
-    /// Writes the queued messages on links that are up, within a short time limit, and ends all links.
-    pub async fn stop(mut self) {
+    async fn stop(mut self) {
         self.links.clear();
         self.stopping.send_replace(true);
         let written = async { while self.tasks.join_next().await.is_some() {} };
@@ -398,6 +412,7 @@ impl LinkTask {
             let started = tokio::time::Instant::now();
             let (reason, advice) = match self.serve(&mut urgent, &mut bulk, &mut heard).await {
                 LinkEnd::Stopped => return,
+                LinkEnd::Restarted if urgent.envelopes.is_closed() && bulk.envelopes.is_closed() => return,
                 LinkEnd::Restarted => continue,
                 LinkEnd::Broken(reason) => (reason, None),
                 LinkEnd::Refused(reason) => (reason, Some(COMPARE)),

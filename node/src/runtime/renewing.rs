@@ -6,13 +6,13 @@
 //! nodes, one after the other.
 
 use crate::runtime::certificates::CertificateFiles;
-use crate::runtime::clock::unix_seconds;
 use crate::runtime::server::start::{StartError, check_certificate};
 use crate::runtime::tls::door_config;
 use crate::runtime::transport::{PeerConfig, peer_config, server_config};
 use norn_client::tls::{
     Credentials, Look, REMIND_INTERVAL, Renewal, report_expired, report_refused, report_renewed, report_warnings,
 };
+use norn_host::clock::unix_seconds;
 use norn_wire::Versions;
 use quinn::{Endpoint, ServerConfig};
 use std::sync::Arc;

@@ -1,15 +1,15 @@
 //! A node that runs: what it says of itself, and how it stops.
 
-pub mod replay;
 pub mod start;
 
-use crate::runtime::doors::{OpenDoors, OwnQuestions};
-use crate::runtime::driver::{Inputs, Internal};
+use crate::runtime::doors::OpenDoors;
 use crate::runtime::listener::Listener;
-use crate::runtime::metrics::Metrics;
-use crate::runtime::store::Store;
 use crate::runtime::transport::CloseCode;
 use norn_client::tls::Renewal;
+use norn_host::driver::{Inputs, Internal};
+use norn_host::log_thread::LogThread;
+use norn_host::metrics::Metrics;
+use norn_host::questions::OwnQuestions;
 use norn_wire::response::Identity;
 use norn_wire::{NodeId, Request, Response};
 use quinn::Endpoint;
@@ -51,7 +51,7 @@ pub struct Server {
     identity: NodeId,
     endpoint: Endpoint,
     inputs: Inputs,
-    driver: JoinHandle<Store>,
+    driver: JoinHandle<LogThread>,
     accepting: JoinHandle<()>,
     /// Serves the links of the doors.
     serving_doors: JoinHandle<()>,
@@ -155,8 +155,8 @@ impl Server {
         let asked = self.inputs.internal.send(Internal::Shutdown).await;
         let stopped = tokio::time::timeout(HAND_OVER_TIMEOUT, &mut self.driver).await;
         match (asked, stopped) {
-            (_, Ok(Ok(store))) => {
-                if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {
+            (_, Ok(Ok(log))) => {
+                if let Err(error) = tokio::task::spawn_blocking(move || log.close()).await {
                     tracing::error!(%error, "the log was not closed");
                 }
             }
@@ -174,7 +174,7 @@ impl Server {
         if let Some(relocating) = &self.relocating {
             relocating.abort();
         }
-        if tokio::time::timeout(LAST_ANSWERS_TIMEOUT, self.listener.written()).await.is_err() {
+        if tokio::time::timeout(LAST_ANSWERS_TIMEOUT, self.listener.clients().written()).await.is_err() {
             tracing::debug!("some client did not take its last answers in time");
         }
         close(&self.endpoint).await;

@@ -7,7 +7,8 @@ use crate::runtime::doors::HttpSettings;
 use crate::runtime::hints::{PeerAddress, parse_peers};
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
-use crate::runtime::store::StoreBounds;
+use norn_host::log_thread::BacklogBounds;
+use norn_host::threads::ThreadSettings;
 use norn_model::config::table::{Form, Number};
 use norn_model::config::{Config, ConfigError, Retention, table};
 use norn_model::metadata::{check_address, check_zone};
@@ -281,14 +282,19 @@ impl Effective {
             peers,
             peers_are_flags: self.values["peers"].1 == Source::Flag,
             core: self.core()?,
-            archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
             log: self.log()?,
             disk_bytes_max: self.disk_bytes_max()?,
             memory_bytes_max: Some(self.number("memory_bytes_max")).filter(|bytes_max| *bytes_max > 0),
-            scrub_bytes_per_second: self.number("scrub_bytes_per_second"),
             client_queue_max: self.count("client_queue_max"),
             event_queue_max: self.count("event_queue_max"),
-            store: StoreBounds { batches_max: self.count("log_batches_max"), bytes_max: self.count("log_bytes_max") },
+            threads: ThreadSettings {
+                backlog: BacklogBounds {
+                    batches_max: self.count("log_batches_max"),
+                    bytes_max: self.count("log_bytes_max"),
+                },
+                scrub_bytes_per_second: self.number("scrub_bytes_per_second"),
+                archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
+            },
             links: LinkBounds {
                 queue_max: self.count("peer_queue_max"),
                 connect_timeout: self.milliseconds("connect_timeout_ms"),
@@ -422,22 +428,18 @@ pub struct Settings {
     pub peers_are_flags: bool,
     /// Settings of the protocol core.
     pub core: Config,
-    /// File to which finished tasks are appended.
-    pub archive: Option<PathBuf>,
     /// Settings of the log.
     pub log: LogConfig,
     /// Limit on the bytes of the data directory.
     pub disk_bytes_max: Option<u64>,
     /// Memory limit of the process, if lower than those of its control group and the machine.
     pub memory_bytes_max: Option<u64>,
-    /// Speed at which the log is scrubbed; 0 turns scrubbing off.
-    pub scrub_bytes_per_second: u64,
     /// Most requests read and not yet processed.
     pub client_queue_max: usize,
     /// Most messages of peers read and not yet processed.
     pub event_queue_max: usize,
-    /// Limits of batches that wait for the log.
-    pub store: StoreBounds,
+    /// How the threads of the log work.
+    pub threads: ThreadSettings,
     /// Links to peers.
     pub links: LinkBounds,
     /// Limits of incoming connections.

@@ -7,7 +7,6 @@ use crate::runtime::caller::{CallError, Caller, ask};
 use crate::runtime::certificates::{
     AUTHORITY_DAYS, DAYS, Present, Role, create, create_authority, find_client, find_node,
 };
-use crate::runtime::metrics::Counter;
 use crate::runtime::peers::{FEATURES, PeerHello, Speaker};
 use crate::runtime::server::start::StartError;
 use crate::runtime::server::{Readiness, Server, ready_interval};
@@ -15,6 +14,9 @@ use crate::runtime::settings::{Effective, Settings};
 use crate::runtime::tls::{Credentials, load, own_principal};
 use crate::runtime::transport::{CloseCode, client_config, endpoint, peer_config};
 use norn_client::dial::{Reason, version_of};
+use norn_host::disk::FileDiskError;
+use norn_host::metrics::Counter;
+use norn_host::replay::OpenError;
 use norn_model::limits::FRAME_BYTES_MAX;
 use norn_model::message::{PeerMessage, Query};
 use norn_wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
@@ -30,6 +32,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 mod copies;
+mod counters;
 mod joins;
 mod links;
 mod room;
@@ -81,7 +84,7 @@ async fn start(settings: &Settings) -> Result<Server, StartError> {
             match Server::start(settings.clone(), |_| {}).await {
                 // Within one process, the last handle of a stopped server may be dropped a moment later, and so may its log's thread.
                 Err(StartError::AddressInUse(_)) => {}
-                Err(StartError::Log(_, reason)) if reason.contains("is held by") => {}
+                Err(StartError::Open(OpenError::Directory(FileDiskError::Held { .. }))) => {}
                 other => return other,
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -443,7 +446,7 @@ async fn the_log_of_another_member_is_refused_at_the_start() {
     server.shutdown().await;
     let mistaken = settings(cluster.authority.path(), "n2", &cluster.data.path().join("n1"), &[]);
     let error = start(&mistaken).await.unwrap_err();
-    assert!(matches!(&error, StartError::Member { member, .. } if member == "n1"), "{error}");
+    assert!(matches!(&error, StartError::Open(OpenError::Member { member, .. }) if member == "n1"), "{error}");
     assert!(error.to_string().contains("--data"), "{error}");
     cluster.start("n1", &[]).await.shutdown().await;
 }
@@ -619,7 +622,7 @@ async fn too_many_connections_are_refused_and_room_comes_back() {
 /// Requests that are sent without waiting for answers are all answered, each under its number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_requests_on_one_stream_are_all_answered() {
-    use crate::runtime::frames::{Budget, FrameReader};
+    use norn_host::frames::{Budget, FrameReader};
     let cluster = Cluster::new();
     let server = cluster.start("n1", &[]).await;
     let connection = cluster.connect(&server, Role::Client, "c").await;

@@ -1,9 +1,9 @@
 //! Mutual TLS: one certificate authority, both directions verified, TLS 1.3 only.
 
 use crate::runtime::certificates::{CLIENT_SUFFIX, CertificateFiles, NODE_SUFFIX, check_name};
-use crate::runtime::clock::unix_seconds;
 use norn_client::tls::Validity;
 use norn_engine::Principal;
+use norn_host::clock::unix_seconds;
 use norn_wire::Versions;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::crypto::CryptoProvider;

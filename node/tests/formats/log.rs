@@ -1,11 +1,11 @@
 //! The write-ahead log on real files: the formats of old data directories, and the output of `norn log` for damaged ones.
 
+use norn_host::disk::FileDisk;
 use norn_model::claim_table::table::{ClaimTable, Op};
 use norn_model::data_loss::DataLoss;
 use norn_model::record::Record;
 use norn_model::task::Task;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
-use norn_node::runtime::disk::FileDisk;
 use norn_storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
 use norn_wire::request::Spec;
 use norn_wire::response::{Genesis, Member};

@@ -38,6 +38,7 @@ mod schedules;
 mod seals;
 mod several;
 mod space;
+mod store;
 mod transactions;
 mod uniques;
 mod upgrade;

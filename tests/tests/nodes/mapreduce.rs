@@ -9,8 +9,10 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
 
 const WORKERS: usize = 8;
 const KILLED: usize = 3;
@@ -62,6 +64,12 @@ fn counted(texts: &[PathBuf]) -> BTreeMap<String, u64> {
     counts
 }
 
+/// The counts that an example has printed.
+fn told_counts(told: &str) -> BTreeMap<String, u64> {
+    let lines = told.lines().map(|line| line.split_once(' ').expect("COUNT WORD"));
+    lines.map(|(count, word)| (word.to_owned(), count.parse().expect("a number"))).collect()
+}
+
 // T4, T6, S5
 /// Three of eight workers and one of three nodes are killed at random moments, and each word is counted exactly as often as it occurs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,14 +101,32 @@ async fn words_are_counted_right_though_workers_and_a_node_are_killed() {
         }
     }
     let told = submitter.told().await;
-    let counts: BTreeMap<String, u64> = told
-        .lines()
-        .map(|line| line.split_once(' ').expect("COUNT WORD"))
-        .map(|(count, word)| (word.to_owned(), count.parse().expect("a number")))
-        .collect();
+    let counts = told_counts(&told);
     assert!(counts.len() > 1_000, "{} words", counts.len());
     let expected = counted(&texts);
     let differs = expected.iter().find(|(word, count)| counts.get(*word) != Some(count));
     assert_eq!(differs.map(|(word, count)| (word, count, counts.get(word))), None);
     assert_eq!(counts.len(), expected.len());
+}
+
+// T1, T4: in one process, without the service
+/// Goal: the same tasks and handlers count words in one process; what a killed one left undone does not disturb the next.
+#[test]
+fn words_are_counted_right_in_one_process_that_was_killed_before() {
+    let place = TempDir::new().expect("a directory");
+    let texts = texts();
+    let words = || {
+        let mut command = Command::new(binary::store_example("words"));
+        command.arg(place.path().join("tasks")).args(&texts).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let mut killed = words().spawn().expect("the example runs");
+    let said = BufReader::new(killed.stderr.take().expect("it is a pipe"));
+    let submitted = said.lines().map_while(Result::ok).find(|line| line.contains("map tasks"));
+    assert!(submitted.is_some(), "it has enqueued its tasks");
+    killed.kill().expect("it runs");
+    killed.wait().expect("it ends");
+    let ended = words().output().expect("the example runs");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(told_counts(&String::from_utf8_lossy(&ended.stdout)), counted(&texts));
 }

@@ -1,6 +1,6 @@
 //! The `norn` binary as a person or a script uses it: real processes, real certificates, real ports.
 
-use norn_node::runtime::disk::FileDisk;
+use norn_host::disk::FileDisk;
 use norn_tests::ports::{free_port, free_ports, is_free};
 use norn_tests::wait::{found, received, until};
 use norn_tests::{Cluster, binary};
@@ -203,8 +203,7 @@ fn what_makes_no_sense_says_so_and_json_errors_are_one_object() {
     let join = ["start", "--data", "d", "--certs", "c", "--join", "norn:12@h:1"];
     let (code, message) = fails(place, &join);
     assert!(code == 2 && message.contains("norn cluster token"), "{message}");
-    let (code, message) =
-        fails(place, &["start", "--data", "d", "--certs", "c", "--log", "info,norn_node[step]=debug"]);
+    let (code, message) = fails(place, &["start", "--data", "d", "--certs", "c", "--log", "info,norn[step]=debug"]);
     assert!(code == 2 && message.contains("spans"), "{message}");
     let output = run(place, &[&join[..], &["--json"]].concat());
     let lines = text(&output.stdout);
@@ -305,7 +304,7 @@ fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
     let data = ["start", "--data", "n9", "--certs", "nowhere"];
     for (more, code, words) in [
         (["--log-format", "json", "--nonsense"].as_slice(), 2, "--nonsense"),
-        (&["--log-format=json", "--log", "info,norn_node[step]=debug"], 2, "spans"),
+        (&["--log-format=json", "--log", "info,norn[step]=debug"], 2, "spans"),
         (&["--set", "log_format=json", "--set", "no_such_setting=1"], 2, "no_such_setting"),
         (&["--log-format", "json"], 2, "nowhere"),
         (&["--config", "node.toml"], 2, "nowhere"),

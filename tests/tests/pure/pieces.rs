@@ -27,6 +27,11 @@ fn store_and_client_do_without_the_service_and_the_client_without_the_store() {
     );
     let client = built_with("norn-client", &["--features", "net"]);
     assert!(!has(&client, "norn-engine") && !has(&client, "norn-storage"), "{client:?}");
+    let store = built_with("norn-store", &[]);
+    assert!(has(&store, "norn-engine") && has(&store, "norn-storage") && has(&store, "norn-client"), "{store:?}");
+    for name in ["norn-node", "norn-doors", "norn-cli", "hyper", "clap"] {
+        assert!(!has(&store, name), "the store in a process is built with {name}");
+    }
     let service = built_with("norn-node", &[]);
     assert!(!has(&simulator, "norn-node") && has(&service, "norn-engine"), "{service:?}");
     for name in OF_SERVICES {

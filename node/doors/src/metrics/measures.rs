@@ -1,6 +1,6 @@
 //! What a node tells of itself for monitoring.
 
-use super::times::TimesAt;
+use norn_client::times::TimesAt;
 
 /// Metrics of what is counted by queue, in the order of [`QueueLine::counts`].
 pub const COUNTS: [&str; 7] = [

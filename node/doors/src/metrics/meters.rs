@@ -1,6 +1,6 @@
 //! What the doors count of themselves.
 
-use super::times::{REQUEST_US, Times, TimesAt};
+use norn_client::times::{REQUEST_US, Times, TimesAt};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,6 @@ mod scrape;
 pub mod table;
 #[cfg(test)]
 mod tests;
-pub mod times;
 
 use crate::body::Query;
 use crate::problem::Problem;

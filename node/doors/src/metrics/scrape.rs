@@ -4,7 +4,7 @@ use super::measures::{COUNTS, Measures, QueueLine, STATES, Surroundings};
 use super::meters::Meters;
 use super::process::Process;
 use super::table::{self, Kind, METRICS, Metric, Today, Unit};
-use super::times::{TimesAt, seconds};
+use norn_client::times::{TimesAt, seconds};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;

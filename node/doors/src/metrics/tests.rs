@@ -5,11 +5,11 @@ mod published;
 
 use super::measures::{COUNTS, CertificateEnd, Measures, PeerClock, QueueLine, STATES, Surroundings};
 use super::table::{Kind, METRICS};
-use super::times::TimesAt;
 use crate::access::Access;
 use crate::state::{Bounds, Phase};
 use crate::testing::samples::identity;
 use crate::testing::{Door, Facts, Node};
+use norn_client::times::TimesAt;
 use openmetrics::{Family, check};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -223,7 +223,7 @@ const NODE: &[Setting] = &[
 ];
 
 const OUTPUT: &[Setting] = &[
-    text("log", "info", "Filter of the node's messages: a level, or directives such as `info,norn_node=debug`."),
+    text("log", "info", "Filter of the node's messages: a level, or directives such as `info,norn=debug`."),
     text("log_format", "text", "Format of the node's messages: `text` or `json`."),
 ];
 

@@ -4,7 +4,7 @@
 use super::super::failure::Failure;
 use norn_cli::doctor::ClusterSeen;
 use norn_client::api::Finding;
-use norn_node::runtime::clock::unix_seconds;
+use norn_host::clock::unix_seconds;
 use norn_storage::verify::Head;
 use norn_wire::Versions;
 use serde_json::json;

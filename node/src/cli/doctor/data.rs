@@ -3,9 +3,9 @@
 use super::sync_latency::{Latency, SYNCS, measure};
 use norn_cli::doctor::Report;
 use norn_client::api::{CheckOutcome, Finding};
+use norn_host::disk::{Holder, ReadOnlyDisk, refuse_foreign};
+use norn_host::replay::OpenError;
 use norn_model::host::{Room, SLOW_US_MIN};
-use norn_node::runtime::disk::{Holder, ReadOnlyDisk, refuse_foreign};
-use norn_node::runtime::server::start::StartError;
 use norn_node::runtime::settings::Effective;
 use norn_storage::disk::{Disk, DiskError};
 use norn_storage::recovery::survey;
@@ -152,7 +152,7 @@ fn room(directory: &Path, effective: &Effective) -> Finding<'static> {
         let obsolete = survey(&disk).map(|survey| survey.obsolete).unwrap_or_default();
         let needless_bytes = obsolete.iter().filter_map(|file| disk.length(file).ok()).sum();
         if let Some(shortage) = space.shortage(&disk, needless_bytes)? {
-            let error = StartError::NoRoom(directory.display().to_string(), disk.is_bounded(), shortage);
+            let error = OpenError::NoRoom(directory.display().to_string(), disk.is_bounded(), shortage);
             return Ok(Finding::fail(CHECK, error.to_string(), ADVICE));
         }
         let free_bytes = disk.space()?;

@@ -11,9 +11,10 @@ mod sync_latency;
 #[cfg(test)]
 mod tests;
 
+use super::carrier::Carrier;
 use super::failure::{Failure, Outcome};
 use super::start::SettingFlags;
-use super::verbs::{Carrier, Place};
+use super::verbs::Place;
 use super::{Global, block_on};
 use bundle::Bundle;
 use clap::Args;
@@ -21,8 +22,8 @@ use node::Machine;
 use norn_cli::Output;
 use norn_cli::doctor::{ClusterSeen, Report, unreached};
 use norn_client::api::Finding;
+use norn_host::clock::unix_seconds;
 use norn_node::runtime::certificates::find_node;
-use norn_node::runtime::clock::unix_seconds;
 use norn_wire::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 use super::*;
 use clap::Parser;
 use norn_client::api::CheckOutcome;
+use norn_host::disk::FileDisk;
 use norn_model::record::Record;
 use norn_node::runtime::certificates::{DAYS, Present, Role, create, create_authority};
-use norn_node::runtime::disk::FileDisk;
 use norn_storage::{Identity, Log, LogConfig};
 use norn_wire::NodeId;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ struct Flags {
 
 fn global(connect: &[&str], certs: Option<&Path>) -> Global {
     let connect = connect.iter().map(|address| (*address).to_owned()).collect();
-    Global { connect, certs: certs.map(Path::to_owned), json: true, timeout: None }
+    Global { connect, certs: certs.map(Path::to_owned), json: true, timeout: None, store: None }
 }
 
 fn options(flags: &[String]) -> Options {

@@ -5,8 +5,8 @@ use super::{
     AUTHORITY_DAYS, DAY_S, DAYS, Made, Present, Role, Validity, authority_key, authority_params, create,
     create_authority, lock, prolong_authority, set_validity, valid_until,
 };
-use crate::runtime::clock::unix_seconds;
 use crate::runtime::tls::load;
+use norn_host::clock::unix_seconds;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;

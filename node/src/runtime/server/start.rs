@@ -1,35 +1,29 @@
 //! The start of a node: wires log, core, listener, links and doors together.
 
-use super::replay::{Replaying, mend, open};
 use super::{Server, close};
-use crate::runtime::archive::Archive;
-use crate::runtime::clock::Clock;
-use crate::runtime::disk::{FileDisk, FileDiskError};
-use crate::runtime::doors::{NodeHost, OpenDoors, OwnQuestions};
-use crate::runtime::driver::{Belonging, Driver, Inputs, Internal};
+use crate::runtime::diagnostics;
+use crate::runtime::doors::{NodeHost, OpenDoors};
 use crate::runtime::duplicate_instance::{DuplicateInstance, Found, OwnCalls, Whereabouts};
 use crate::runtime::hints::{HintError, Hints};
 use crate::runtime::listener::Listener;
-use crate::runtime::loader::Loader;
-use crate::runtime::memory;
-use crate::runtime::metrics::Metrics;
 use crate::runtime::moved::{Elsewhere, Moved, Relocation, Unsaid, Way};
 use crate::runtime::peers::{Peers, Speaker};
 use crate::runtime::renewing::{Opened, Renewed};
 use crate::runtime::settings::Settings;
-use crate::runtime::store::{Journal, Store};
 use crate::runtime::surroundings::Lookout;
 use crate::runtime::tls::{Credentials, TlsError, own_principal};
 use crate::runtime::transport::{PeerConfig, bind_first, endpoint};
 use norn_client::dial::addresses;
 use norn_client::local::local_node;
 use norn_doors::ListenError;
-use norn_model::host::Room;
-use norn_model::record::Record;
-use norn_model::snapshot::Part;
-use norn_model::task::Place;
-use norn_storage::scrub::{ScrubPace, Scrubbed};
-use norn_storage::{Log, LogError, Saved, Shortage, Upkeep};
+use norn_host::clock::Clock;
+use norn_host::driver::{Belonging, Driver, Inputs};
+use norn_host::emergency::EmergencyStop;
+use norn_host::memory;
+use norn_host::metrics::Metrics;
+use norn_host::questions::OwnQuestions;
+use norn_host::replay::{OpenError, Opening, Replaying, open};
+use norn_host::threads::{Threads, ThreadsError};
 use norn_wire::membership::Roster;
 use norn_wire::{NodeId, Versions};
 use quinn::{Endpoint, ServerConfig};
@@ -42,8 +36,6 @@ use tokio::sync::{Notify, mpsc, watch};
 
 /// Interval of reports of all counters in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause between two scrubs of the log.
-const SCRUB_REST_US: u64 = 600_000_000;
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -73,33 +65,9 @@ pub enum StartError {
     /// A wildcard address, which other nodes cannot reach.
     #[error("{0} is no address that others can reach; say which is with --advertise HOST:PORT")]
     Advertise(SocketAddr),
-    /// The data directory is unusable.
+    /// The log cannot be opened.
     #[error(transparent)]
-    Directory(#[from] FileDiskError),
-    /// The log cannot be opened or recovered.
-    #[error("log in {0}: {1}")]
-    Log(String, String),
-    /// Too little space on the disk.
-    #[error("{}", shortage_text(.0, *.1, .2))]
-    NoRoom(String, bool, Shortage),
-    /// The archive cannot be written.
-    #[error("archive {file}: {1}; finished tasks are to be written there", file = .0.display())]
-    Archive(PathBuf, io::Error),
-    /// The log belongs to another member, so peers would refuse this node.
-    #[error(
-        "the log in {data} is of node {member:?} of cluster {cluster:?}, but the certificate names {certificate:?}; \
-         give the data directory of {certificate:?} with --data, or the certificate of {member:?} with --name"
-    )]
-    Member {
-        /// Directory of the log.
-        data: String,
-        /// Name of the cluster.
-        cluster: String,
-        /// Name of the member that the log belongs to.
-        member: String,
-        /// Name in this node's certificate.
-        certificate: String,
-    },
+    Open(#[from] OpenError),
     /// The node is running already, and the data directory is a copy.
     #[error(transparent)]
     DuplicateInstance(#[from] DuplicateInstance),
@@ -109,9 +77,18 @@ pub enum StartError {
     /// The given peer addresses do not fit the cluster.
     #[error(transparent)]
     Hint(#[from] HintError),
-    /// A thread could not be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
+    /// The log's threads cannot be started.
+    #[error(transparent)]
+    Threads(ThreadsError),
+}
+
+impl From<ThreadsError> for StartError {
+    fn from(error: ThreadsError) -> StartError {
+        match error {
+            ThreadsError::Open(error) => StartError::Open(error),
+            error => StartError::Threads(error),
+        }
+    }
 }
 
 impl Server {
@@ -146,7 +123,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         let (doors_renewed, doors_config) = watch::channel(certificates.door_config()?);
         let doors = OpenDoors::open(settings.http.as_ref(), doors_config).await?;
-        let (node, log, replayed) = open(&settings, advertised.clone(), watch).await?;
+        let (node, log, replayed) = open(opening(&settings, &advertised), watch).await?;
         let identity = log.identity().node;
         let hints = Hints::of(&settings.peers, settings.peers_are_flags, &node, identity)?;
         let metrics = Arc::new(Metrics::default());
@@ -160,7 +137,7 @@ impl Server {
         let listener = Listener::new(speaker, inputs.clone(), seen, Arc::clone(&metrics), settings.listener);
         let accepting = tokio::spawn(Arc::clone(&listener).run(endpoint.clone()));
         let (local, links) = local_node(speaks.newest);
-        let serving_doors = tokio::spawn(Arc::clone(&listener).run_local(speaks.newest, links));
+        let serving_doors = tokio::spawn(Arc::clone(listener.clients()).run_local(speaks.newest, links));
         let (renewed, config) = watch::channel(certificates.peer_config()?);
         let calls = Whereabouts::of(&node, identity).map(|whereabouts| {
             let (endpoint, config, is_said) = (endpoint.clone(), config.borrow().clone(), settings.advertise.is_some());
@@ -169,10 +146,10 @@ impl Server {
         let moved = find_place(calls, listener.meets_itself(), &settings, hints.clone(), node.roster()).await?;
         let told = (config.clone(), belonging_seen);
         let relocation = moved.map(|moved| relocation(moved, identity, endpoint.clone(), told, &settings, &hints));
-        let archive = archive(&settings, inputs.internal.clone())?;
-        let log = mend(&settings, log, replayed).await?;
-        let durable = log.synced();
-        let (store, loader) = start_threads(log, &settings, &inputs.internal, &metrics)?;
+        let emergency = EmergencyStop::new(end_process);
+        let (data, read, work) = (settings.data.clone(), (log, replayed), settings.threads.clone());
+        let Threads { log, loader, archive, durable } =
+            Threads::start(&data, read, work, &inputs, &metrics, &emergency).await?;
         let reload = Arc::new(Notify::new());
         let certificates_read = certificates.renewal().clone();
         let (renewed, interval) = (Renewed { links: renewed, doors: doors_renewed }, settings.certificates_interval);
@@ -185,12 +162,13 @@ impl Server {
             name: Arc::clone(&name),
             durable,
             clock: Clock::start(),
-            store,
+            log,
             loader,
             archive,
             peers,
             belonging,
             metrics: Arc::clone(&metrics),
+            emergency,
             internal: internal_queue,
             external: external_queue,
         };
@@ -262,91 +240,24 @@ fn relocation(
     Relocation { moved, node, endpoint, config, connect_timeout, hints, belonging }
 }
 
-/// Starts the threads that write and read the log.
-fn start_threads(
-    log: Log<FileDisk>,
-    settings: &Settings,
-    internal: &mpsc::Sender<Internal>,
-    metrics: &Arc<Metrics>,
-) -> Result<(Store, Loader), StartError> {
-    let told = internal.clone();
-    let report = move |report| {
-        // If the driver is gone the process is about to end, and the report is dropped.
-        let _ = told.blocking_send(Internal::Log(report));
-    };
-    let told = internal.clone();
-    let loaded = move |loaded| {
-        let _ = told.blocking_send(Internal::Loaded(loaded));
-    };
-    let loader = Loader::start(log.disk().reader(), loaded).map_err(StartError::Thread)?;
-    let pace = ScrubPace::new(settings.scrub_bytes_per_second, SCRUB_REST_US);
-    let store = Store::start(LogJournal(log), settings.store, pace, Arc::clone(metrics), report);
-    Ok((store.map_err(StartError::Thread)?, loader))
-}
-
-struct LogJournal(Log<FileDisk>);
-
-impl Journal for LogJournal {
-    fn append(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError> {
-        self.0.append(records)
-    }
-
-    fn commit(&mut self, now_us: u64) -> Result<(), LogError> {
-        self.0.commit(now_us)
-    }
-
-    fn commit_due_us(&self) -> Option<u64> {
-        self.0.commit_due_us()
-    }
-
-    fn synced(&self) -> u64 {
-        self.0.synced()
-    }
-
-    fn syncs(&self) -> u64 {
-        self.0.stats().syncs
-    }
-
-    fn sync(&mut self) -> Result<(), LogError> {
-        self.0.sync()
-    }
-
-    fn upkeep(&mut self) -> Result<Upkeep, LogError> {
-        self.0.upkeep()
-    }
-
-    fn scrub(&mut self) -> Result<Scrubbed, LogError> {
-        self.0.scrub()
-    }
-
-    fn save(&mut self, part: Part) -> Result<Saved, LogError> {
-        self.0.save_part(part)
-    }
-
-    fn is_snapshot_urgent(&self) -> bool {
-        self.0.is_snapshot_urgent()
-    }
-
-    fn room(&self) -> Room {
-        self.0.room()
-    }
-
-    fn is_bounded(&self) -> bool {
-        self.0.disk().is_bounded()
-    }
-
-    fn spare_bytes(&self) -> u64 {
-        self.0.spare_bytes()
+/// What the node is opened with.
+fn opening(settings: &Settings, advertised: &str) -> Opening {
+    Opening {
+        data: settings.data.clone(),
+        name: settings.name.clone(),
+        address: advertised.to_owned(),
+        zone: settings.zone.clone(),
+        core: settings.core.clone(),
+        log: settings.log.clone(),
+        disk_bytes_max: settings.disk_bytes_max,
     }
 }
 
-fn archive(settings: &Settings, told: mpsc::Sender<Internal>) -> Result<Option<Archive>, StartError> {
-    let Some(file) = settings.archive.clone() else { return Ok(None) };
-    let tell = move |partition, number, done| {
-        // If the driver is gone the process is about to end; these tasks are archived once more then.
-        let _ = told.blocking_send(Internal::Archived { partition, number, done });
-    };
-    Archive::start(file.clone(), tell).map(Some).map_err(|error| StartError::Archive(file, error))
+/// Ends the process at once. No destructor runs, so nothing more is written.
+fn end_process(reason: &str) {
+    // The program's log may be filtered or redirected; the operator must still see why the process ended.
+    diagnostics::error(&format!("stopping at once: {reason}"));
+    std::process::abort();
 }
 
 /// Checks that a node's certificate has its name.
@@ -370,20 +281,4 @@ async fn bind(listen: &str, config: ServerConfig) -> Result<(Endpoint, SocketAdd
     })?;
     let bound = endpoint.local_addr().map_err(failed)?;
     Ok((endpoint, bound))
-}
-
-/// Describes which limit leaves too little space, and the remedy.
-fn shortage_text(data: &str, bounded: bool, shortage: &Shortage) -> String {
-    let Shortage { free_bytes, least_bytes, ample_bytes } = shortage;
-    let (what, how) = match bounded {
-        true => (format!("the data directory {data} is as large as the setting `disk_bytes_max` allows"), "raise that"),
-        false => (
-            format!("the disk of the data directory {data} is full"),
-            "make it larger, or move files of other programs away",
-        ),
-    };
-    format!(
-        "{what}: {free_bytes} bytes are free, a node starts with {least_bytes} and takes new tasks with {ample_bytes} (three times its \
-         `reserve_bytes`); {how}, and remove no file of the data directory; nothing was changed there"
-    )
 }

@@ -67,7 +67,7 @@ impl Effective {
             let spans = if value.contains('[') { "; it is not filtered by spans" } else { "" };
             let wanted = format!(
                 "a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), or one of a part of the program, as in \
-                 `info,norn_node=debug`{spans}"
+                 `info,norn=debug`{spans}"
             );
             return Err(self.refused("log", value, &wanted));
         }

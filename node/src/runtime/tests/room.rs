@@ -20,7 +20,7 @@ async fn a_start_without_room_ends_at_once_and_says_what_it_needs() {
     let more = [("reserve_bytes", reserve.as_str()), ("disk_bytes_max", disk.as_str())];
     let settings = settings(cluster.authority.path(), "n1", &data, &more);
     let error = start(&settings).await.unwrap_err();
-    assert!(matches!(&error, StartError::NoRoom(..)), "{error}");
+    assert!(matches!(&error, StartError::Open(OpenError::NoRoom(..))), "{error}");
     let free = format!("{} bytes are free", LEAST_BYTES - 1);
     let needs = format!("starts with {LEAST_BYTES} and takes new tasks with {}", 3 * RESERVE_BYTES);
     for part in [data.display().to_string(), "`disk_bytes_max`".to_owned(), free, needs] {

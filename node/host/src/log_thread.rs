@@ -1,8 +1,9 @@
 //! The log's own thread: appends all waiting batches, makes them durable with one sync, reports the highest ticket. Between two syncs
 //! it writes a part of a snapshot, if one is under way.
 
-use crate::runtime::metrics::{Counter, Metrics};
-use crate::runtime::snapshot_pace::SnapshotPace;
+use crate::emergency::EmergencyStop;
+use crate::metrics::{Counter, Metrics};
+use crate::snapshot_pace::SnapshotPace;
 use norn_engine::Ticket;
 use norn_model::host::{DiskReport, Room};
 use norn_model::record::Record;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The log as the store's thread uses it; a double in tests.
+/// The log as its thread uses it; a double in tests.
 pub trait Journal: Send + 'static {
     /// Appends records in order; returns the places of facts records.
     fn append(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError>;
@@ -36,8 +37,8 @@ pub trait Journal: Send + 'static {
     fn scrub(&mut self) -> Result<Scrubbed, LogError>;
     /// Takes a part of the node's state.
     fn save(&mut self, part: Part) -> Result<Saved, LogError>;
-    /// Whether the next part should follow at once.
-    fn is_snapshot_urgent(&self) -> bool;
+    /// How much of its rests the writer of a snapshot should forgo, in percent.
+    fn snapshot_haste_percent(&self) -> u64;
     /// Disk space state at the last write or upkeep.
     fn room(&self) -> Room;
     /// Whether the configured limit bounds that space, and not the disk.
@@ -70,7 +71,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bounds on the batches that wait for the log; beyond them, clients must wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreBounds {
+pub struct BacklogBounds {
     /// Batches.
     pub batches_max: usize,
     /// Bytes of payload in them.
@@ -105,38 +106,50 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("the store's thread does not panic with the queue in hand")
+        self.queue.lock().expect("the log's thread does not panic with the queue in hand")
     }
 }
 
 /// Hands batches to the log's thread. Never blocks.
 #[derive(Debug)]
-pub struct Store {
+pub struct LogThread {
     shared: Arc<Shared>,
-    bounds: StoreBounds,
+    bounds: BacklogBounds,
     thread: Option<JoinHandle<()>>,
+    emergency: EmergencyStop,
     /// Something was queued while the thread slept, and it was not yet woken for that.
     untold: bool,
 }
 
-impl Store {
-    /// Starts the thread, which calls `report`. An error of the journal ends the process: after a failed sync the content of the disk
-    /// is unknown.
+impl LogThread {
+    /// Starts the thread, which calls `report`. An error of the journal is an emergency: after a failed sync the content of the disk is
+    /// unknown.
     pub fn start(
         journal: impl Journal,
-        bounds: StoreBounds,
+        bounds: BacklogBounds,
         pace: ScrubPace,
         metrics: Arc<Metrics>,
+        emergency: EmergencyStop,
         report: impl Fn(Report) + Send + 'static,
-    ) -> std::io::Result<Store> {
+    ) -> std::io::Result<LogThread> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let work = move || work(&theirs, journal, pace, &metrics, report);
+        let their_emergency = emergency.clone();
+        let work = move || {
+            let mut journal = journal;
+            let guard = their_emergency.on_panic("the thread of the log");
+            if let Err(error) = work(&theirs, &mut journal, pace, &metrics, report) {
+                // It is no panic that this stops for. The journal is still there: where the process ends, nothing more is written.
+                std::mem::forget(guard);
+                their_emergency
+                    .stop(&format!("the log failed, so nothing of this process can be trusted to last: {error}"));
+            }
+        };
         let thread = std::thread::Builder::new().name("norn-log".to_owned()).spawn(work)?;
-        Ok(Store { shared, bounds, thread: Some(thread), untold: false })
+        Ok(LogThread { shared, bounds, thread: Some(thread), emergency, untold: false })
     }
 
-    /// Queues a batch. A busy thread finds it by itself; a sleeping one does not before [`Store::wake`].
+    /// Queues a batch. A busy thread finds it by itself; a sleeping one does not before [`LogThread::wake`].
     pub fn persist(&mut self, ticket: Ticket, records: Vec<Record>) {
         let mut queue = self.shared.lock();
         assert!(!queue.closed, "nothing is persisted after the end");
@@ -175,7 +188,7 @@ impl Store {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            fatal("the thread of the log panicked");
+            self.emergency.stop("the thread of the log panicked");
         }
     }
 
@@ -186,9 +199,9 @@ impl Store {
     }
 }
 
-/// A dropped driver drops its store. The thread must not hold the directory as long as the process lives, so it writes the queued
+/// A dropped driver drops this handle. The thread must not hold the directory as long as the process lives, so it writes the queued
 /// batches and ends. The drop does not wait for it, since the thread's last report may wait for the dropping task.
-impl Drop for Store {
+impl Drop for LogThread {
     fn drop(&mut self) {
         self.end();
     }
@@ -254,7 +267,13 @@ impl Shared {
     }
 }
 
-fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics: &Metrics, report: impl Fn(Report)) {
+fn work(
+    shared: &Shared,
+    journal: &mut impl Journal,
+    mut pace: ScrubPace,
+    metrics: &Metrics,
+    report: impl Fn(Report),
+) -> Result<(), LogError> {
     let started = Instant::now();
     let now_us = || started.elapsed().as_micros() as u64;
     let mut again = false;
@@ -267,7 +286,7 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
         let due = due.into_iter().chain(look).min();
         let Some(Work { batches, part }) = shared.take(if again { Some(Duration::ZERO) } else { due }) else { break };
         let (began_us, syncs) = (now_us(), journal.syncs());
-        let done = write_batches(shared, &mut journal, metrics, batches, began_us, &report)
+        let done = write_batches(shared, journal, metrics, batches, began_us, &report)
             .inspect(|()| {
                 if journal.syncs() > syncs {
                     let took_us = now_us() - began_us;
@@ -278,20 +297,17 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
             .and_then(|()| match part {
                 Some(part) => {
                     let save_began_us = now_us();
-                    if save(&mut journal, part, &report)? {
+                    if save(journal, part, &report)? {
                         snapshot.wrote(save_began_us, now_us());
                     }
                     Ok(())
                 }
                 None => Ok(()),
             })
-            .and_then(|()| scrub(&mut journal, &mut pace, now_us(), metrics))
-            .and_then(|()| keep_up(&mut journal, &report));
-        match done {
-            Ok(more) => again = more,
-            Err(error) => fatal_log(&error),
-        }
-        if snapshot.continues(now_us(), journal.is_snapshot_urgent()) {
+            .and_then(|()| scrub(journal, &mut pace, now_us(), metrics))
+            .and_then(|()| keep_up(journal, &report));
+        again = done?;
+        if snapshot.continues(now_us(), journal.snapshot_haste_percent()) {
             report(Report::StateWanted { anew: false });
         }
         if let Some(told) = disk_latency.report(now_us(), journal.room()) {
@@ -299,11 +315,7 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
             report(Report::Disk(DiskReport { bounded, spare_bytes, ..told }));
         }
     }
-    journal.sync().unwrap_or_else(|error| fatal_log(&error));
-}
-
-fn fatal_log(error: &LogError) -> ! {
-    fatal(&format!("the log failed, so nothing of this process can be trusted to last: {error}"))
+    journal.sync()
 }
 
 fn write_batches(
@@ -389,18 +401,14 @@ fn keep_up(journal: &mut impl Journal, report: &impl Fn(Report)) -> Result<bool,
     }
 }
 
-/// Ends the process at once, because a stopped node is better than a wrong claim. No destructor runs, so nothing more is written.
-pub fn fatal(reason: &str) -> ! {
-    tracing::error!(reason, "stopping at once");
-    // The program's log may be filtered or redirected; the operator must still see why the process ended.
-    super::diagnostics::error(&format!("stopping at once: {reason}"));
-    std::process::abort();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    fn never() -> EmergencyStop {
+        EmergencyStop::new(|reason| unreachable!("{reason}"))
+    }
 
     struct Slow {
         log: Arc<Mutex<Vec<String>>>,
@@ -458,8 +466,8 @@ mod tests {
             Ok(self.saved.pop().unwrap_or(if part.last { Saved::Whole } else { Saved::Part }))
         }
 
-        fn is_snapshot_urgent(&self) -> bool {
-            true
+        fn snapshot_haste_percent(&self) -> u64 {
+            100
         }
 
         fn room(&self) -> Room {
@@ -511,12 +519,13 @@ mod tests {
         let log = Arc::new(Mutex::new(Vec::new()));
         let (go, gone) = mpsc::channel();
         let (reported, reports) = mpsc::channel();
-        let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
+        let bounds = BacklogBounds { batches_max: 3, bytes_max: usize::MAX };
         let journal = Slow { log: Arc::clone(&log), ..slow(gone) };
-        let mut store = Store::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), move |report| {
-            reported.send(report).unwrap()
-        })
-        .unwrap();
+        let mut store =
+            LogThread::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), never(), move |report| {
+                reported.send(report).unwrap()
+            })
+            .unwrap();
         let batch = || vec![Record::Boot { count: 1 }];
         store.persist(Ticket(1), batch());
         store.wake();
@@ -556,14 +565,15 @@ mod tests {
     /// Goal: the thread of a store that is dropped without `close` writes the queued batches and ends, and the drop does not wait for
     /// it.
     #[test]
-    fn a_store_that_is_dropped_ends_its_thread() {
+    fn a_handle_that_is_dropped_ends_its_thread() {
         let log = Arc::new(Mutex::new(Vec::new()));
         let (go, gone) = mpsc::channel();
         let (reported, reports) = mpsc::channel();
-        let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
+        let bounds = BacklogBounds { batches_max: 3, bytes_max: usize::MAX };
         let journal = Slow { log: Arc::clone(&log), ..slow(gone) };
         let report = move |report| reported.send(report).unwrap();
-        let mut store = Store::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), report).unwrap();
+        let mut store =
+            LogThread::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), never(), report).unwrap();
         store.persist(Ticket(1), vec![Record::Boot { count: 1 }]);
         drop(store);
         go.send(()).unwrap();

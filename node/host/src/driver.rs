@@ -1,13 +1,14 @@
 //! The driver owns the node: it passes events to it, carries out its effects, and sleeps until its next deadline.
 
-use crate::runtime::answers::AnswerSender;
-use crate::runtime::archive::{Archive, Batch};
-use crate::runtime::clock::Clock;
-use crate::runtime::loader::{Loaded, Loader};
-use crate::runtime::measuring::{Asker, Measuring};
-use crate::runtime::metrics::{Counter, Metrics, PeerRefusals};
-use crate::runtime::peers::{Heard, NO_MEMBER, Peers};
-use crate::runtime::store::{Report, Store, fatal};
+use crate::answers::AnswerSender;
+use crate::archive::{Archive, Batch};
+use crate::clock::Clock;
+use crate::emergency::EmergencyStop;
+use crate::links::Links;
+use crate::loader::{Loaded, Loader};
+use crate::log_thread::{LogThread, Report};
+use crate::measuring::{Asker, Measuring};
+use crate::metrics::{Counter, Metrics, PeerRefusals};
 use norn_client::alarm::Alarm;
 use norn_engine::{ClientId, Cursor, Effect, Event, Node, Observation, Principal};
 use norn_model::host::MemoryReport;
@@ -51,13 +52,6 @@ pub enum Internal {
         peer: NodeId,
         /// Protocol version of the link.
         version: u8,
-    },
-    /// A peer has opened a stream to this node.
-    PeerHeard {
-        /// Peer.
-        peer: NodeId,
-        /// What that means to the link.
-        heard: Heard,
     },
     /// A report of the log's thread.
     Log(Report),
@@ -122,6 +116,10 @@ impl External {
     }
 }
 
+/// Advice to a node that is not a member.
+pub const NO_MEMBER: &str = "if this node was just added, this passes; if it was removed or replaced, stop it for good: for another \
+                         member on this machine start a node with an empty data directory, and use `norn cluster add`";
+
 /// Sending ends of the driver's queues.
 #[derive(Debug, Clone)]
 pub struct Inputs {
@@ -142,7 +140,7 @@ pub struct Belonging {
 
 /// The driver's parts, before it runs.
 #[derive(Debug)]
-pub struct Driver {
+pub struct Driver<L> {
     /// The node, replayed and not started.
     pub node: Node,
     /// Its identity.
@@ -154,25 +152,27 @@ pub struct Driver {
     /// The monotonic clock and the wall clock.
     pub clock: Clock,
     /// The log's thread.
-    pub store: Store,
+    pub log: LogThread,
     /// The thread that reads the log.
     pub loader: Loader,
     /// Archive of finished tasks, if there is one.
     pub archive: Option<Archive>,
     /// Links to the other members.
-    pub peers: Peers,
+    pub peers: L,
     /// Publishes the cluster once it is known.
     pub belonging: watch::Sender<Option<Belonging>>,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Stops the node when a rule was broken.
+    pub emergency: EmergencyStop,
     /// From peers and the log.
     pub internal: mpsc::Receiver<Internal>,
     /// From clients.
     pub external: mpsc::Receiver<External>,
 }
 
-struct Running {
-    driver: Driver,
+struct Running<L> {
+    driver: Driver<L>,
     clients: HashMap<ClientId, AnswerSender>,
     /// Disconnected clients that the node has to learn of.
     gone: Vec<ClientId>,
@@ -195,9 +195,9 @@ struct Running {
     alarm: Alarm,
 }
 
-impl Driver {
-    /// Runs until the node has stopped or its input queue is closed; returns the store, to be closed.
-    pub async fn run(self) -> Store {
+impl<L: Links> Driver<L> {
+    /// Runs until the node has stopped or its input queue is closed; returns the log's thread, to be closed.
+    pub async fn run(self) -> LogThread {
         let mut running = Running {
             driver: self,
             clients: HashMap::new(),
@@ -217,18 +217,18 @@ impl Driver {
         let now = running.driver.clock.now();
         running.driver.node.start(now, running.driver.durable, &mut running.effects);
         running.carry_out();
-        running.driver.store.wake();
+        running.driver.log.wake();
         while !running.stopped && running.turn().await {}
         running.driver.peers.stop().await;
-        running.driver.store
+        running.driver.log
     }
 }
 
-impl Running {
+impl<L: Links> Running<L> {
     /// Waits for an input, and has the node handle it in one turn with the other inputs that have arrived. Returns false once all senders
     /// are gone.
     async fn turn(&mut self) -> bool {
-        let full = self.driver.store.is_full();
+        let full = self.driver.log.is_full();
         if full && !self.waits {
             self.driver.metrics.add(Counter::LogWaits, 1);
         }
@@ -272,7 +272,7 @@ impl Running {
         }
         self.measuring.advance(&mut self.driver.node);
         // All records of a turn are written to the disk together.
-        self.driver.store.wake();
+        self.driver.log.wake();
         // Other tasks share this thread. Under load they bring more for the next turn; a lone event needs no look around.
         let more =
             !self.driver.internal.is_empty() || !self.driver.external.is_empty() || self.measuring.is_under_way();
@@ -293,7 +293,6 @@ impl Running {
                 self.driver.metrics.add(Counter::PeerConnected, 1);
                 Event::PeerConnected { peer, version }
             }
-            Internal::PeerHeard { peer, heard } => return self.driver.peers.heard(peer, heard),
             Internal::Log(Report::Persisted(ticket, places, durable)) => Event::Persisted { ticket, places, durable },
             Internal::Log(Report::Disk(report)) => Event::Disk(report),
             Internal::Log(Report::BodiesLost(ids)) => Event::BodiesLost { ids },
@@ -326,7 +325,7 @@ impl Running {
             self.saved = Cursor::default();
         }
         let part = self.driver.node.save(&mut self.saved, SAVED_BYTES);
-        self.driver.store.save(part);
+        self.driver.log.save(part);
     }
 
     fn take_external(&mut self, input: External) {
@@ -372,7 +371,7 @@ impl Running {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Persist { ticket, records } => self.driver.store.persist(ticket, records),
+                Effect::Persist { ticket, records } => self.driver.log.persist(ticket, records),
                 Effect::Load { number, wanted } => self.driver.loader.load(number, wanted),
                 Effect::Send { to, message } => self.driver.peers.put(to, message),
                 Effect::Reply { client, number, response } => self.reply(client, number, response),
@@ -392,7 +391,7 @@ impl Running {
                     self.driver.metrics.observe(&observation);
                 }
                 Effect::Stopped => self.stopped = true,
-                Effect::Halt { reason } => fatal(&reason),
+                Effect::Halt { reason } => self.driver.emergency.stop(&reason),
             }
         }
         // Keep the allocation for the next turn.

@@ -1,19 +1,12 @@
-//! Counts the words of text files with any number of workers: MapReduce (Dean and Ghemawat, 2004) made of tasks alone.
+//! MapReduce (Dean and Ghemawat, 2004) made of tasks alone: counts of the words in text files.
 //!
 //! A *map* task has a piece of the text, and its result is the count of each word in it. A *reduce* task has a share of all words: it
 //! waits for all map tasks (`after`), reads their results, and adds up its share. The submitting program waits for the reduce tasks.
 //! There is no coordinator. A worker that dies holds its task until the lease ends; then another worker gets it. Its result counts
 //! once, as a task has one result.
-//!
-//! ```text
-//! norn dev                                                   # a cluster to try things with
-//! cargo run --release -p norn-client --example mapreduce -- work            # as often as you like, and kill any of them
-//! cargo run --release -p norn-client --example mapreduce -- submit *.txt    # prints `COUNT WORD`, the most frequent first
-//! ```
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clap::{Parser, Subcommand};
-use norn_client::client::{Client, ClientConfig};
+use norn_client::client::Client;
 use norn_client::session::Draft;
 use norn_client::wire::limits::{AFTER_MAX, BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use norn_client::wire::response::TaskView;
@@ -40,26 +33,6 @@ const WAIT: Duration = Duration::from_secs(60);
 /// The count of each word in a text.
 type Counts = BTreeMap<String, u64>;
 
-#[derive(Debug, Parser)]
-struct Arguments {
-    /// What `norn dev` or an operator has written for clients
-    #[arg(long, default_value = ".norn/client.toml")]
-    client: PathBuf,
-    #[command(subcommand)]
-    role: Role,
-}
-
-#[derive(Debug, Subcommand)]
-enum Role {
-    /// Works until it is interrupted
-    Work,
-    /// Has the words of files counted, and prints how often each is there
-    Submit {
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
-}
-
 /// Payload of a reduce task.
 #[derive(Debug, Serialize, Deserialize)]
 struct Share {
@@ -68,21 +41,11 @@ struct Share {
     maps: Vec<String>,
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let client = Client::connect(ClientConfig::load(&arguments.client)?).await?;
-    match arguments.role {
-        Role::Work => work(client).await,
-        Role::Submit { files } => submit(&client, &files).await,
-    }
-}
-
-async fn work(client: Client) -> Result<()> {
+/// Works until `stop` ends.
+pub async fn work(client: Client, stop: impl Future<Output = ()>) -> Result<()> {
     let name = format!("mapreduce {}", std::process::id());
     let worker = Worker::new(client).name(name).lease(LEASE).handler(MAP, map).handler(REDUCE, reduce);
-    let interrupted = async { tokio::signal::ctrl_c().await.expect("signals can be waited for") };
-    let summary = worker.run_until(interrupted).await?;
+    let summary = worker.run_until(stop).await?;
     eprintln!("{} tasks done, {} given back, {} lost to others", summary.done, summary.released, summary.lost);
     Ok(())
 }
@@ -136,7 +99,8 @@ fn count(text: &str) -> Counts {
     counts
 }
 
-async fn submit(client: &Client, files: &[PathBuf]) -> Result<()> {
+/// Has the words of files counted, and prints how often each is there.
+pub async fn submit(client: &Client, files: &[PathBuf]) -> Result<()> {
     let mut text = String::new();
     for file in files {
         let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;

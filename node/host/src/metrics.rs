@@ -1,6 +1,6 @@
 //! Counters of a node's host and core, for `status` and the log.
 
-use norn_doors::metrics::times::{SYNC_US, Times};
+use norn_client::times::{SYNC_US, Times};
 use norn_engine::Observation;
 use norn_wire::NodeId;
 use norn_wire::response::Standing;
@@ -506,8 +506,7 @@ fn tell_clock(standing: Standing, off_us: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::{Counter, Metrics, PeerRefusals};
-    use norn_cli::counters::meaning;
-    use norn_engine::{COUNTED, Observation};
+    use norn_engine::Observation;
     use std::time::{Duration, Instant};
 
     /// Goal: an operator who sees that messages are refused finds the reason in the log, and a node that sends many does not fill the
@@ -546,24 +545,5 @@ mod tests {
             metrics.observe(&Observation::DataLoss { partition: 1, facts, table, lost: true, found });
         }
         assert_eq!([Counter::DataLosses, Counter::DataRecoveries].map(|counter| metrics.get(counter)), [1, 2]);
-    }
-
-    #[test]
-    fn every_counter_has_a_lasting_name_in_the_metrics() {
-        use norn_doors::metrics::table::{ELSEWHERE, of_today};
-        let names = Counter::ALL.iter().map(|counter| counter.name()).chain(COUNTED).chain(norn_engine::STANDINGS);
-        for name in names {
-            let is_elsewhere = ELSEWHERE.iter().any(|(today, _)| *today == name);
-            assert!(of_today(name).is_some() != is_elsewhere, "{name}");
-        }
-    }
-
-    #[test]
-    fn every_counter_is_explained_to_people() {
-        let names = Counter::ALL.iter().map(|counter| counter.name()).chain(COUNTED);
-        let names = names.chain(norn_engine::STANDINGS).map(str::to_owned);
-        for name in names.chain(norn_engine::CLOCKS.map(|clock| format!("{clock}.n2"))) {
-            assert_ne!(meaning(&name), "", "{name}");
-        }
     }
 }

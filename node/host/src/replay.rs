@@ -1,14 +1,13 @@
 //! The log of a node that starts: it is opened and read, and mended once nothing prevents the start.
 
-use super::start::StartError;
-use crate::runtime::disk::{FileDisk, refuse_foreign};
-use crate::runtime::settings::Settings;
+use crate::disk::{FileDisk, FileDiskError, refuse_foreign};
 use norn_engine::{Founding, Node};
+use norn_model::config::Config;
 use norn_restore::Restorer;
 use norn_storage::disk::{Disk, DiskError};
-use norn_storage::{Identity, Log, Replayed, WITHOUT_A_COPY};
+use norn_storage::{Identity, Log, LogConfig, Replayed, Shortage, WITHOUT_A_COPY};
 use norn_wire::NodeId;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -28,23 +27,69 @@ pub struct Replaying {
     pub elapsed: Duration,
 }
 
+/// A node that is to start from its log.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    /// Directory of the log.
+    pub data: PathBuf,
+    /// Name of the node.
+    pub name: String,
+    /// Address at which others reach it.
+    pub address: String,
+    /// Failure domain.
+    pub zone: String,
+    /// Settings of the core.
+    pub core: Config,
+    /// Settings of the log.
+    pub log: LogConfig,
+    /// Limit on the bytes of the directory.
+    pub disk_bytes_max: Option<u64>,
+}
+
+/// Why a log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory is unusable.
+    #[error(transparent)]
+    Directory(#[from] FileDiskError),
+    /// The log cannot be opened or recovered.
+    #[error("log in {0}: {1}")]
+    Log(String, String),
+    /// Too little space on the disk.
+    #[error("{}", shortage_text(.0, *.1, .2))]
+    NoRoom(String, bool, Shortage),
+    /// The log belongs to another member, so peers would refuse this node.
+    #[error(
+        "the log in {data} is of node {member:?} of cluster {cluster:?}, but the certificate names {certificate:?}; \
+         give the data directory of {certificate:?} with --data, or the certificate of {member:?} with --name"
+    )]
+    Member {
+        /// Directory of the log.
+        data: String,
+        /// Name of the cluster.
+        cluster: String,
+        /// Name of the member that the log belongs to.
+        member: String,
+        /// Name in this node's certificate.
+        certificate: String,
+    },
+}
+
 /// Why a node does not start with the rest of its log.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; restore the damaged file from a copy (`norn log verify` names all that is wrong); {WITHOUT_A_COPY}")]
 struct Doubt(String);
 
 /// Opens and reads the log on a blocking thread, as that may take a while. Changes nothing in it.
-pub(super) async fn open(
-    settings: &Settings,
-    address: String,
+pub async fn open(
+    opening: Opening,
     mut watch: impl FnMut(Replaying) + Send + 'static,
-) -> Result<(Node, Log<FileDisk>, Replayed), StartError> {
-    let place = settings.data.display().to_string();
-    let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
-    let (data, log_config) = (settings.data.clone(), settings.log.clone());
-    let (config, name, zone) = (settings.core.clone(), settings.name.clone(), settings.zone.clone());
-    let (certificate, bytes_max) = (name.clone(), settings.disk_bytes_max);
-    let work = move || -> Result<(Node, Log<FileDisk>, Replayed), StartError> {
+) -> Result<(Node, Log<FileDisk>, Replayed), OpenError> {
+    let Opening { data, name, address, zone, core: config, log: log_config, disk_bytes_max: bytes_max } = opening;
+    let (place, directory) = (data.display().to_string(), data.clone());
+    let failed = move |error: &dyn std::fmt::Display| OpenError::Log(place.clone(), error.to_string());
+    let certificate = name.clone();
+    let work = move || -> Result<(Node, Log<FileDisk>, Replayed), OpenError> {
         let started = std::time::Instant::now();
         refuse_foreign(&data)?;
         let mut disk = FileDisk::open(&data)?;
@@ -72,7 +117,7 @@ pub(super) async fn open(
         tell_replayed(&identity, &replayed, started.elapsed());
         Ok((node, log, replayed))
     };
-    away(settings, work).await
+    away(&directory, work).await
 }
 
 fn log_bytes(disk: &FileDisk) -> Result<u64, DiskError> {
@@ -80,12 +125,12 @@ fn log_bytes(disk: &FileDisk) -> Result<u64, DiskError> {
 }
 
 /// Checks that the log is this node's: until a cluster knows its identity, it may belong to any name.
-fn check_member(node: &Node, identity: &Identity, certificate: &str, data: &Path) -> Result<(), StartError> {
+fn check_member(node: &Node, identity: &Identity, certificate: &str, data: &Path) -> Result<(), OpenError> {
     let Some(genesis) = node.genesis() else {
         return Ok(());
     };
     match node.roster().members.values().find(|member| member.node == identity.node) {
-        Some(member) if member.name != certificate => Err(StartError::Member {
+        Some(member) if member.name != certificate => Err(OpenError::Member {
             data: data.display().to_string(),
             cluster: genesis.name.clone(),
             member: member.name.clone(),
@@ -123,22 +168,18 @@ pub fn milliseconds(elapsed: Duration) -> u64 {
 }
 
 /// Begins or mends the log, once nothing prevents the start.
-pub(super) async fn mend(
-    settings: &Settings,
-    mut log: Log<FileDisk>,
-    replayed: Replayed,
-) -> Result<Log<FileDisk>, StartError> {
-    let place = settings.data.display().to_string();
+pub async fn mend(data: &Path, mut log: Log<FileDisk>, replayed: Replayed) -> Result<Log<FileDisk>, OpenError> {
+    let place = data.display().to_string();
     let work = move || {
-        let failed = |error: DiskError| StartError::Log(place.clone(), error.to_string());
+        let failed = |error: DiskError| OpenError::Log(place.clone(), error.to_string());
         // With too little space the node would stop at its first writes, or even before.
         if let Some(shortage) = log.shortage().map_err(failed)? {
-            return Err(StartError::NoRoom(place, log.disk().is_bounded(), shortage));
+            return Err(OpenError::NoRoom(place, log.disk().is_bounded(), shortage));
         }
-        log.mend().map_err(|error| StartError::Log(place, error.to_string()))?;
+        log.mend().map_err(|error| OpenError::Log(place, error.to_string()))?;
         Ok(log)
     };
-    let log = away(settings, work).await?;
+    let log = away(data, work).await?;
     if replayed.lost_records > 0 {
         let (records, bytes) = (replayed.lost_records, replayed.damaged_bytes);
         let said = "records of the log are lost; what they said is fetched from other replicas, see `norn log verify`";
@@ -153,11 +194,27 @@ pub(super) async fn mend(
 
 /// Works on the log on a blocking thread.
 async fn away<T: Send + 'static>(
-    settings: &Settings,
-    work: impl FnOnce() -> Result<T, StartError> + Send + 'static,
-) -> Result<T, StartError> {
+    data: &Path,
+    work: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
+) -> Result<T, OpenError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        Err(error) => Err(StartError::Log(settings.data.display().to_string(), error.to_string())),
+        Err(error) => Err(OpenError::Log(data.display().to_string(), error.to_string())),
     }
+}
+
+/// Describes which limit leaves too little space, and the remedy.
+fn shortage_text(data: &str, bounded: bool, shortage: &Shortage) -> String {
+    let Shortage { free_bytes, least_bytes, ample_bytes } = shortage;
+    let (what, how) = match bounded {
+        true => (format!("the data directory {data} is as large as the setting `disk_bytes_max` allows"), "raise that"),
+        false => (
+            format!("the disk of the data directory {data} is full"),
+            "make it larger, or move files of other programs away",
+        ),
+    };
+    format!(
+        "{what}: {free_bytes} bytes are free, a node starts with {least_bytes} and takes new tasks with {ample_bytes} (three times its \
+         `reserve_bytes`); {how}, and remove no file of the data directory; nothing was changed there"
+    )
 }

@@ -36,7 +36,7 @@ const LOCK: &str = "lock";
 pub enum FileDiskError {
     /// Another process holds it.
     #[error(
-        "the data directory {} is held by {holder}: stop that process, or start this node on another directory",
+        "the data directory {} is held by {holder}: stop that process, or use another directory",
         directory.display()
     )]
     Held {

@@ -3,8 +3,8 @@
 //! A read may fail for reasons that say nothing about the disk, such as a shortage of handles or missing permission. A body that is
 //! reported lost costs a task its place in the queue, so such a load is retried for a while, and other loads go first.
 
-use crate::runtime::disk::FileReader;
-use crate::runtime::store::fatal;
+use crate::disk::FileReader;
+use crate::emergency::EmergencyStop;
 use norn_model::task::{Filling, Wanted};
 use norn_storage::Recent;
 use norn_storage::disk::DiskError;
@@ -32,22 +32,27 @@ pub struct Loaded {
 #[derive(Debug)]
 pub struct Loader {
     loads: Sender<(u64, Vec<Wanted>)>,
+    emergency: EmergencyStop,
 }
 
 impl Loader {
     /// Starts the thread, which calls `report` once for each load.
-    pub fn start(reader: FileReader, report: impl Fn(Loaded) + Send + 'static) -> std::io::Result<Loader> {
+    pub fn start(
+        reader: FileReader,
+        emergency: EmergencyStop,
+        report: impl Fn(Loaded) + Send + 'static,
+    ) -> std::io::Result<Loader> {
         let (loads, waiting) = mpsc::channel();
         let read = move |file: &str, offset, length| reader.read(file, offset, length);
         let work = move || Worker { read, waiting, pause: PAUSE, failed: VecDeque::new() }.run(report);
         std::thread::Builder::new().name("norn-load".to_owned()).spawn(work)?;
-        Ok(Loader { loads })
+        Ok(Loader { loads, emergency })
     }
 
     /// Queues a load.
     pub fn load(&self, number: u64, wanted: Vec<Wanted>) {
         if self.loads.send((number, wanted)).is_err() {
-            fatal("the thread that reads bodies back panicked");
+            self.emergency.stop("the thread that reads bodies back panicked");
         }
     }
 }

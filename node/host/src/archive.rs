@@ -1,12 +1,12 @@
-//! The archive: a file to which finished tasks are appended, one JSON object a line, before they are buried.
+//! The archive: a file to which finished tasks are appended, one JSON object a line as `norn get --json` shows it, before they are buried.
 //!
 //! The file is opened for each batch and synced after it, so it may be renamed or removed at any time. If a batch cannot be written,
 //! that is reported, and the node keeps the tasks and tries again later. A task may be in the file twice, because a new leader does
 //! not know what its predecessor has archived. A line that was cut short by a full disk or the end of the process is no JSON, and is
 //! on a line of its own.
 
-use crate::runtime::store::fatal;
-use norn_cli::task_line;
+use crate::emergency::EmergencyStop;
+use norn_client::api;
 use norn_wire::{PartitionId, TaskView};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -29,12 +29,17 @@ pub struct Batch {
 #[derive(Debug)]
 pub struct Archive {
     batches: Sender<Batch>,
+    emergency: EmergencyStop,
 }
 
 impl Archive {
     /// Starts the thread. It calls `tell` with partition and number of each batch, and whether the batch is on disk. Fails if the
     /// file cannot be written.
-    pub fn start(file: PathBuf, tell: impl Fn(PartitionId, u64, bool) + Send + 'static) -> io::Result<Archive> {
+    pub fn start(
+        file: PathBuf,
+        emergency: EmergencyStop,
+        tell: impl Fn(PartitionId, u64, bool) + Send + 'static,
+    ) -> io::Result<Archive> {
         open(&file)?;
         let (batches, waiting) = channel::<Batch>();
         thread::Builder::new().name("archive".into()).spawn(move || {
@@ -50,13 +55,13 @@ impl Archive {
                 tell(batch.partition, batch.number, written.is_ok());
             }
         })?;
-        Ok(Archive { batches })
+        Ok(Archive { batches, emergency })
     }
 
     /// Queues a batch to be appended.
     pub fn append(&self, batch: Batch) {
         if self.batches.send(batch).is_err() {
-            fatal("the thread of the archive panicked");
+            self.emergency.stop("the thread of the archive panicked");
         }
     }
 }
@@ -84,7 +89,7 @@ fn open(file: &Path) -> io::Result<File> {
 fn append(file: &Path, tasks: &[TaskView]) -> io::Result<()> {
     let mut lines = Vec::new();
     for task in tasks {
-        lines.extend_from_slice(task_line(task).as_bytes());
+        serde_json::to_writer(&mut lines, &api::Task::from(task))?;
         lines.push(b'\n');
     }
     let mut open = open(file)?;

@@ -4,7 +4,7 @@
 //! such pages do not count as in use. Mapped pages, above all of the program itself, would have to be read again and again: they do
 //! count. Of several limits the one with the least memory left decides; the operator's limit replaces the machine's.
 
-use crate::runtime::driver::Internal;
+use crate::driver::Internal;
 use norn_model::host::MemoryReport;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -85,7 +85,7 @@ impl Disk for ReadOnlyDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::disk::FileDisk;
+    use crate::disk::FileDisk;
 
     #[test]
     fn a_held_directory_is_read_and_nothing_in_it_changes() {
