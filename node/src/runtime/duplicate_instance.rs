@@ -236,8 +236,16 @@ impl OwnCalls {
     }
 }
 
+/// Whether an address leads nowhere by its name, whatever a resolver says (RFC 6761): such as that of a store in a process.
+fn leads_nowhere(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, _)| host.ends_with(".invalid"))
+}
+
 /// All addresses of the node's name. `None` if no resolver answers.
 pub(super) async fn resolve(name: &str) -> Option<Vec<SocketAddr>> {
+    if leads_nowhere(name) {
+        return Some(Vec::new());
+    }
     let found = tokio::time::timeout(CONNECT_TIMEOUT, addresses(name)).await;
     let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     found.inspect_err(|error| tracing::info!(name, %error, "the own address cannot be resolved")).ok()
@@ -309,6 +317,18 @@ mod tests {
         assert!(!moved(Some(&[NEAR]), Some(&[every]), &[every]), "a wildcard is for listening");
         assert!(moved(Some(&["127.0.0.1:7401"]), Some(&[NEAR]), &[NEAR]), "all is on one machine");
         assert!(moved(Some(&[NEAR]), Some(&[other]), &[other]));
+    }
+
+    /// Goal: the node of a store in a process, which is nowhere, moves to where an operator says that it is.
+    #[tokio::test]
+    async fn a_node_that_was_nowhere_moves_to_the_stated_address() {
+        let listed_at = super::resolve("store.invalid:1").await.expect("no resolver is asked");
+        assert!(listed_at.is_empty());
+        for own in [NEAR, FAR] {
+            let own = addresses(&[own]);
+            assert_eq!(judge((Some(&listed_at), true), Some(&own), &own, true), Found::Said);
+            assert_eq!(judge((Some(&listed_at), true), Some(&own), &[], true), Found::Unclear, "it is not there");
+        }
     }
 
     /// The node may be a copy, or be reached at a translated address.

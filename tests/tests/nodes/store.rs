@@ -72,11 +72,13 @@ fn a_store_that_is_killed_has_what_it_acknowledged() {
         }
         repl.kill();
     }
-    let count = norn(place.path(), &["count", "mail"]).done().object();
+    let mut repl = Repl::with(place.path(), &["--store", "tasks"]);
+    let count = repl.ask("count mail");
     assert!(count["count"].as_u64() >= Some(acknowledged.len() as u64), "{count}");
     for id in acknowledged {
-        assert_eq!(norn(place.path(), &["get", &id]).done().object()["state"], "ready");
+        assert_eq!(repl.ask(&format!("get {id}"))["state"], "ready");
     }
+    repl.finish();
 }
 
 /// Goal: a small application grows: its tasks and claims go on in a cluster, and survive the node on whose disk they began.
@@ -96,6 +98,8 @@ fn the_directory_of_a_store_becomes_the_first_node_of_a_cluster() {
     cluster.relocate(0, &address);
     cluster.restart(0);
     cluster.wait_ready(0);
+    let listed = || cluster.cli_at(0).patient().json(&["nodes"]).done().object()["address"].clone();
+    wait::until("the member list has the node's address", || listed() == address);
     for _ in 0..2 {
         let newcomer = cluster.start_blank();
         let address = cluster.address(newcomer).to_owned();
