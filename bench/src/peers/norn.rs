@@ -63,6 +63,10 @@ impl Peer for Norn {
         Box::pin(async { Ok(()) })
     }
 
+    fn answers_each_call(&self) -> bool {
+        !self.works_ahead
+    }
+
     fn kill_one(&self) -> Answer<'_, Result<String>> {
         Box::pin(async {
             self.cluster.kill(VICTIM)?;

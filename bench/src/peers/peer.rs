@@ -34,6 +34,10 @@ pub trait Peer: System {
     }
     /// Kills the node that clients depend on most, and does what its operator's tools would do then. Returns what that was.
     fn kill_one(&self) -> Answer<'_, Result<String>>;
+    /// Whether a call of its clients is answered before the next one is made.
+    fn answers_each_call(&self) -> bool {
+        true
+    }
     /// Makes what ended workers hold available again, where no lease does that.
     fn recover<'a>(&'a self, _: &'a QueueName) -> Answer<'a, Result<()>> {
         Box::pin(async { Ok(()) })

@@ -130,6 +130,11 @@ impl Work {
                 told(open_loop::measure(peer.as_ref(), peak / 2.0, &looped).await?)?;
             }
             Work::Idle => told(idle(peer.as_ref()).await?)?,
+            Work::Kill if !peer.answers_each_call() => {
+                eprintln!(
+                    "norn-bench: `kill` keeps books of each answer, and these clients hear of a completion later: skipped"
+                );
+            }
             Work::Kill => told(killing::measure(peer.clone(), plan.batch_clients, plan.payload).await?)?,
         }
         Ok(())

@@ -414,3 +414,21 @@ impl Context {
         self.held.lost().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // O40
+    /// Goal: a lease that is renewed late is lost with one lost answer. Method: two renewals that take their whole timeout leave time for
+    /// a third, for short leases and for long ones.
+    #[tokio::test]
+    async fn two_renewals_may_fail_before_a_lease_is_lost() {
+        for lease in [300, 9_000, 3_600_000].map(Duration::from_millis) {
+            let begins = Instant::now();
+            let held = Held::until(TaskId::MIN, Token { epoch: 1, number: 1 }, lease, begins + lease, None);
+            let first = held.renew_at().duration_since(begins);
+            assert!(first > Duration::ZERO && first + 2 * held.renewal_timeout() < lease, "{lease:?}: after {first:?}");
+        }
+    }
+}

@@ -598,6 +598,7 @@ fn everything_survives_a_restart_of_all_nodes() {
     let mut cluster = Cluster::new(3);
     let held = cluster.enqueue(0, b"held", 9);
     let token = cluster.claim(0, 30_000).remove(0).token;
+    let before = cluster.get(0, held).claims;
     let free = cluster.enqueue(1, b"free", 0x80_0000);
     for index in 0..3 {
         cluster.down.insert(index);
@@ -607,6 +608,9 @@ fn everything_survives_a_restart_of_all_nodes() {
         cluster.restart(index);
     }
     cluster.run_until(|cluster| cluster.nodes.iter().all(Node::is_serving));
+    let [claim] = cluster.get(0, held).claims.try_into().expect("one claim");
+    assert_eq!((claim.token, &*claim.worker, claim.start_ms), (token, "worker", before[0].start_ms));
+    assert!(claim.end_ms >= Some(claim.start_ms + 30_000), "{claim:?}");
     let granted = cluster.claim(2, 1_000).remove(0);
     assert_eq!(granted.id, free);
     assert!(matches!(cluster.complete(1, held, token), Response::Acked(_)));

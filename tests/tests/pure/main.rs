@@ -7,6 +7,7 @@ mod calls;
 mod documents;
 mod layout;
 mod messages;
+mod owners;
 mod pieces;
 mod planted;
 mod plants;

@@ -130,3 +130,21 @@ fn an_id_from_the_future_is_refused_with_the_time_that_is_left() {
         other => panic!("{other:?}"),
     }
 }
+
+// T8, S15: an id has its session's number in it
+/// Goal: no two sessions mint the same ids, at whichever nodes they begin, and whatever was restarted between them.
+#[test]
+fn no_two_sessions_are_lent_the_same_number() {
+    let mut cluster = Cluster::new(3);
+    let mut lent = std::collections::BTreeSet::new();
+    for round in 0..4 {
+        for index in [0, 1, 2, 0, 1, 0] {
+            let Welcome { minter, refusal, .. } = cluster.loan(index);
+            assert_eq!(refusal, None);
+            assert!(lent.insert(minter), "node {index} lends {minter} again in round {round}");
+        }
+        cluster.restart(round % 3);
+        cluster.run_until(|cluster| cluster.nodes.iter().all(Node::is_serving));
+    }
+    assert_eq!(lent.len(), 24);
+}

@@ -43,6 +43,13 @@ fn the_later_source_wins_and_is_named() {
     assert_eq!((core.heartbeat_ms, core.resend_ms, effective.text("zone")), (40, 150, "c"));
 }
 
+// E18: the default
+#[test]
+fn by_default_the_disk_is_synced_before_an_answer() {
+    let effective = Effective::gather(None, pairs(&[]), pairs(&[])).unwrap();
+    assert_eq!(effective.log().unwrap().sync, SyncPolicy::Always);
+}
+
 #[test]
 fn defaults_are_those_of_the_core_and_within_limits() {
     let effective = Effective::gather(None, pairs(&[]), pairs(&[])).unwrap();
