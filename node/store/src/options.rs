@@ -27,8 +27,8 @@ pub struct StoreOptions {
     pub memory_bytes_max: Option<u64>,
     /// Most tasks, waiting or finished; beyond it, new ones are refused.
     pub tasks_max: u64,
-    /// Number of partitions of a new directory, a power of two up to 4,096. With one, which is the default, a transaction may change
-    /// any tasks together. A cluster that is to grow from the directory needs more: each partition is led by one node.
+    /// Number of partitions of a new directory, a power of two up to 4,096; one by default. A cluster that is to grow from the directory
+    /// needs more: each partition is led by one node.
     pub partitions: u32,
     /// Name of the node, for a directory that is to become a node of a cluster. A directory that has a name keeps it.
     pub name: String,
