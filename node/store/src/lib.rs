@@ -47,6 +47,7 @@ use norn_host::log_thread::LogThread;
 use norn_host::questions::OwnQuestions;
 use norn_wire::{Request, Response};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -74,6 +75,8 @@ pub struct Store {
     driver: Option<JoinHandle<LogThread>>,
     /// Watches for the end of the driver by itself.
     watching: JoinHandle<()>,
+    /// The driver ends because the store is closed, and not by itself.
+    closes: Arc<AtomicBool>,
     /// What else runs for it.
     tasks: Vec<JoinHandle<()>>,
     /// Why the store has stopped.
@@ -117,6 +120,7 @@ impl Store {
     pub async fn close(mut self) -> Result<(), StoreError> {
         self.client.close().await;
         let Some(mut driver) = self.driver.take() else { unreachable!("it is closed once") };
+        self.closes.store(true, Ordering::Release);
         let _ = self.inputs.internal.send(Internal::Shutdown).await;
         let failed = |otherwise: &str| StoreError::Failed(self.failure().unwrap_or(otherwise).to_owned());
         let log = match tokio::time::timeout(STOP_TIMEOUT, &mut driver).await {

@@ -24,6 +24,7 @@ use norn_storage::{Log, Replayed};
 use norn_wire::response::{Genesis, Identity, Member};
 use norn_wire::{ClusterId, Request, Response, Versions};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -185,7 +186,9 @@ async fn run(directory: &Path, options: &StoreOptions, read: Read) -> Result<Sto
         external: external_queue,
     };
     let driver = tokio::spawn(driver.run());
-    let (ends, serves, why) = (driver.abort_handle(), serving.abort_handle(), Arc::clone(&ended));
+    let closes = Arc::<AtomicBool>::default();
+    let (ends, serves, why) =
+        (driver.abort_handle(), serving.abort_handle(), (Arc::clone(&ended), Arc::clone(&closes)));
     let watching = tokio::spawn(end_with(failed, inputs.internal.clone(), ends, serves, why));
     let memory = tokio::spawn(memory::watch(inputs.internal.clone(), options.memory_bytes_max));
     Ok(Store {
@@ -196,6 +199,7 @@ async fn run(directory: &Path, options: &StoreOptions, read: Read) -> Result<Sto
         inputs,
         driver: Some(driver),
         watching,
+        closes,
         tasks: vec![serving, memory],
         ended,
     })
@@ -216,13 +220,16 @@ async fn end_with(
     internal: mpsc::Sender<Internal>,
     driver: AbortHandle,
     serving: AbortHandle,
-    ended: Arc<OnceLock<String>>,
+    (ended, closes): (Arc<OnceLock<String>>, Arc<AtomicBool>),
 ) {
     let mut failure = failed.subscribe();
     tokio::select! {
         _ = failure.wait_for(|failed| *failed) => driver.abort(),
         () = internal.closed() => {
-            // At a close this comes too late to be told to anyone.
+            // `Store::close` says so, and its drop ends the calls of the clients.
+            if closes.load(Ordering::Acquire) {
+                return;
+            }
             ended.get_or_init(|| PANICKED.to_owned());
         }
     }

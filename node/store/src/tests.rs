@@ -159,10 +159,10 @@ async fn calls_under_way_end_with_their_store() {
     store.close().await.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(60), claim).await.expect("it ends").unwrap();
     let error = ended.expect_err("the store is gone");
-    assert!(error.message.contains("the node has stopped"), "{error:?}");
+    assert!(error.message.contains("the node has stopped: the store was closed"), "{error:?}");
     let later = client.count(None, None).await.unwrap_err();
     assert_eq!(later.code, ErrorCode::Unavailable, "{later:?}");
-    assert!(client.unreached().is_some_and(|why| why.contains("the node has stopped")));
+    assert!(client.unreached().is_some_and(|why| why.contains("the store was closed")));
 }
 
 /// Goal: a store whose disk fails acknowledges nothing more, and says why at once, to open calls and to later ones. Method: its directory
