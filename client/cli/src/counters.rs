@@ -133,6 +133,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("stale_log_found", "the log was found to be an old copy"),
     ("tasks_forgotten", "finished tasks removed after their retention"),
     ("tasks_repaired", "tasks repaired by anti-entropy"),
+    ("transaction_parts_lost", "parts of decided transactions that a majority lost for good had"),
     ("turns", "turns in which events were handled"),
 ];
 

@@ -69,8 +69,9 @@ A task that was done or dead before stays so: the answer says that, and the exit
 
 See also: get, release, redrive, purge";
 
-pub const TRANSACT: &str = "The tasks lie together: they have one queue and key, or were enqueued with --near. A task is
-found by its id, as it was seen with its `version` (from `get`), or under its holder's `token`. Nothing is changed unless all are found so.
+pub const TRANSACT: &str = "A task is found by its id, as it was seen with its `version` (from `get`), or under its holder's
+`token`. Nothing is changed unless all are found so. Tasks that lie together (one queue and key, or enqueued with --near)
+change faster than others.
 
 Examples:
   norn transact '{\"adds\": [{\"queue\": \"outbox\", \"data\": \"hello\"}], \"deletes\": [{\"id\": \"ID\", \"token\": \"7.42\"}]}'

@@ -20,7 +20,7 @@ pub enum TransactError {
 }
 
 impl Client {
-    /// Adds, changes and ends tasks that lie together, atomically: all on a majority of the disks, or nothing. Returns the added tasks
+    /// Adds, changes and ends tasks, atomically: all on a majority of the disks, or nothing. Returns the added tasks
     /// and then the changed ones, in order, with their new versions.
     ///
     /// ```no_run

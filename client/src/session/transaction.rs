@@ -124,8 +124,8 @@ impl ChangeDraft {
     }
 }
 
-/// An atomic change of several tasks: all parts take effect, or none. The tasks must lie together: they have one queue and key, or were
-/// enqueued near each other. Tasks added here are placed with the others.
+/// An atomic change of several tasks: all parts take effect, or none. Tasks that lie together change fastest: they have one queue and key,
+/// or were enqueued near each other. Tasks added here are placed with the first one named, unless they have a key or a place of their own.
 ///
 /// ```
 /// use norn_client::session::{ChangeDraft, Draft, TransactionDraft};

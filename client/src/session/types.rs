@@ -31,7 +31,7 @@ pub struct Draft {
     /// The task is not claimable for this long after the first attempt to enqueue it, or, if an id is named here, after the time in that
     /// id: so a repeat asks for the same. Excludes `spec.not_before_ms`.
     pub delay_ms: u64,
-    /// Places the task with this one (same tag, same partition), so that one [transaction](TransactionDraft) can change both; excludes a
+    /// Places the task with this one (same tag, same partition), so that one leader decides a [transaction](TransactionDraft) of both; excludes a
     /// key.
     pub near: Option<TaskId>,
 }
@@ -50,7 +50,7 @@ impl Draft {
         Draft { id: None, spec: Spec::new(queue, payload), delay_ms: 0, near: None }
     }
 
-    /// Places the task with another one (same tag, same partition), so that one [transaction](TransactionDraft) can change both.
+    /// Places the task with another one (same tag, same partition), so that one leader decides a [transaction](TransactionDraft) of both.
     #[must_use]
     pub fn near(mut self, task: TaskId) -> Self {
         self.near = Some(task);
@@ -177,7 +177,7 @@ pub enum Call {
         /// The task; it has a key.
         draft: Box<Draft>,
     },
-    /// Adds, changes and ends tasks that lie together (their ids have one tag). Answered with [`Response::Transacted`].
+    /// Adds, changes and ends several tasks together, or none of them. Answered with [`Response::Transacted`].
     Transact {
         /// At least one added, changed or ended task.
         draft: Box<TransactionDraft>,

@@ -1,7 +1,8 @@
 //! Transactions: changes of several tasks at once, all of them or none.
 //!
-//! All tasks of a transaction have one routing tag, so one leader decides. A task is unchanged since it was read if it still has the
-//! [version](TaskVersion) that the read returned, or is still held under the token that the claim returned.
+//! Where all its tasks lie in one partition, the leader of that decides; otherwise the leaders of all of them agree. A task is unchanged
+//! since it was read if it still has the [version](TaskVersion) that the read returned, or is still held under the token that the claim
+//! returned.
 
 use super::error::Error;
 use super::ids::{TaskId, TaskVersion, Token};
@@ -83,7 +84,7 @@ pub struct Delete {
 /// Transaction: several tasks added, changed and ended together, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Id of this call, with the routing tag of all its tasks. A repeat carries the same id and takes effect once.
+    /// Id of this call. A repeat carries the same id and takes effect once.
     pub id: TaskId,
     /// Time of the call, by the session's server time.
     pub at_ms: u64,
@@ -178,28 +179,38 @@ impl Transaction {
 
     /// Checks the limits.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        check_any(self.adds.len() + self.changes.len() + self.deletes.len())?;
+        self.check_part()
+    }
+
+    /// Checks the limits of a part of a transaction, which may change nothing.
+    pub fn check_part(&self) -> Result<(), Error> {
         let adds = self.adds.iter().map(|add| (Some(add.id), &add.spec));
-        let tag = check(adds, (&self.changes, &self.deletes, &self.depends), self.size_bytes())?;
-        if tag.is_none_or(|tag| tag == self.id.tag()) { Ok(()) } else { Err(apart(self.id)) }
+        check_tasks(adds, (&self.changes, &self.deletes, &self.depends), self.size_bytes())
     }
 }
 
-fn apart(id: TaskId) -> Error {
-    let message =
-        "all tasks of a transaction must lie together: give them one queue and key, or enqueue them near each other";
-    Error::invalid(message).about(id)
+fn check_any(count: usize) -> Result<(), Error> {
+    let message = "a transaction that changes nothing; add, change or delete at least one task";
+    if count == 0 { Err(Error::invalid(message)) } else { Ok(()) }
 }
 
-/// Checks what can be checked before ids are minted. Returns the tag that all tasks share, if any of them determines one.
+/// Checks what can be checked before ids are minted.
 pub fn check<'a>(
     adds: impl ExactSizeIterator<Item = (Option<TaskId>, &'a Spec)>,
     (changes, deletes, depends): (&[Change], &[Delete], &[Depend]),
     bytes: usize,
-) -> Result<Option<u32>, Error> {
+) -> Result<(), Error> {
+    check_any(adds.len() + changes.len() + deletes.len())?;
+    check_tasks(adds, (changes, deletes, depends), bytes)
+}
+
+fn check_tasks<'a>(
+    adds: impl ExactSizeIterator<Item = (Option<TaskId>, &'a Spec)>,
+    (changes, deletes, depends): (&[Change], &[Delete], &[Depend]),
+    bytes: usize,
+) -> Result<(), Error> {
     let count = adds.len() + changes.len() + deletes.len() + depends.len();
-    if adds.len() + changes.len() + deletes.len() == 0 {
-        return Err(Error::invalid("a transaction that changes nothing; add, change or delete at least one task"));
-    }
     if count > TRANSACTION_TASKS_MAX {
         let message = format!("a transaction of {count} tasks; at most {TRANSACTION_TASKS_MAX} are allowed");
         return Err(Error::invalid(message));
@@ -208,15 +219,10 @@ pub fn check<'a>(
         let message = format!("a transaction of {bytes} bytes; at most {TRANSACTION_BYTES_MAX} are allowed");
         return Err(Error::invalid(message));
     }
-    let (mut ids, mut tag) = (BTreeSet::new(), None);
-    let mut lie = |id: Option<TaskId>, own: Option<u32>| {
-        let twice = id.is_some_and(|id| !ids.insert(id));
-        if twice {
-            let message = "a transaction names a task twice; say once what is to become of it";
-            return Err(Error::invalid(message).about(id.unwrap_or_default()));
-        }
-        let Some(own) = own.or(id.map(|id| id.tag())) else { return Ok(()) };
-        if *tag.get_or_insert(own) == own { Ok(()) } else { Err(apart(id.unwrap_or_default())) }
+    let mut ids = BTreeSet::new();
+    let mut name = |id: TaskId| {
+        let message = "a transaction names a task twice; say once what is to become of it";
+        if ids.insert(id) { Ok(()) } else { Err(Error::invalid(message).about(id)) }
     };
     for (id, spec) in adds {
         let about = |error: Error| if let Some(id) = id { error.about(id) } else { error };
@@ -224,12 +230,11 @@ pub fn check<'a>(
         if spec.grouping.is_some() {
             return Err(about(Error::invalid("a task of a group comes by itself, not with a transaction")));
         }
-        lie(id, spec.tag())?;
+        id.map_or(Ok(()), &mut name)?;
     }
-    named(changes, deletes, depends).try_for_each(|id| lie(Some(id), None))?;
+    named(changes, deletes, depends).try_for_each(name)?;
     changes.iter().try_for_each(Change::check)?;
-    deletes.iter().try_for_each(Delete::check)?;
-    Ok(tag)
+    deletes.iter().try_for_each(Delete::check)
 }
 
 impl Change {

@@ -26,8 +26,10 @@ pub struct Versions {
 impl Versions {
     /// First version with [`crate::codec::Kind::Envelope`] between nodes.
     pub const ENVELOPES: u8 = 4;
+    /// First version with transactions that reach several partitions.
+    pub const ACROSS: u8 = 5;
     /// Versions that this build speaks.
-    pub const SPOKEN: Versions = Versions { oldest: 3, newest: 4 };
+    pub const SPOKEN: Versions = Versions { oldest: 3, newest: 5 };
 
     /// Returns the versions that this build speaks, up to `newest`.
     #[must_use]

@@ -281,6 +281,21 @@ impl Node {
             Workflow::KeyAnswer { request_id, partition, replica, open, ended } => {
                 self.on_key_answer(from, (request_id, partition), replica, (&open, &ended));
             }
+            Workflow::Prepare { partition, coordinator, round, part } => {
+                self.on_prepare(from, partition, (coordinator, round), part);
+            }
+            Workflow::PartVote { coordinator, partition, id, round, vote } => {
+                self.on_part_vote((coordinator, id), partition, round, vote);
+            }
+            Workflow::Conclude { coordinator, partition, id, round, commit } => {
+                self.on_conclude(from, (partition, id), (coordinator, round), commit);
+            }
+            Workflow::Concluded { coordinator, partition, id, round } => {
+                self.on_concluded((coordinator, id), partition, round);
+            }
+            Workflow::AskOutcome { coordinator, partition, id, round } => {
+                self.on_ask_outcome(from, (coordinator, id), partition, round);
+            }
         }
     }
 
@@ -329,6 +344,7 @@ impl Node {
             Key::RateTokens => self.see_to_rate_tokens(),
             Key::Levels => self.keep_levels(),
             Key::SlotQuotas => self.see_to_slot_quotas(),
+            Key::Transactions(partition) => self.see_to_transactions(partition),
             Key::LeaseAges => self.see_to_ages(),
         }
     }

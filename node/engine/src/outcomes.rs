@@ -74,7 +74,7 @@ impl Node {
             }
             Writer::Redrive(copying) => return self.redriven(*copying, results.pop().expect("it is one write")),
             Writer::Abort(group) => return self.group_aborted(&group),
-            Writer::Transaction(id) => return self.transaction_written(id, &results),
+            Writer::Transaction(key) => return self.transaction_written(key, &results),
             Writer::Unique(name) => {
                 return self.unique_written(&name, ids[0], results.pop().expect("it is one write"));
             }
@@ -102,8 +102,10 @@ impl Node {
             }
             Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
             Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
-            Waiting::Decide { id } => self.transaction_decided(id),
-            Waiting::Refuse { id } => self.transaction_refused(id),
+            Waiting::Decide { id } => self.transaction_decided((partition, id)),
+            Waiting::Prepare { id, round } => self.part_prepared((partition, id), round),
+            Waiting::Made { id } => self.part_made((partition, id)),
+            Waiting::Refuse { id } => self.transaction_refused((partition, id)),
             Waiting::RateTokens(giving) => self.rate_tokens_given(*giving),
             Waiting::Void { rate_tokens } => self.unuse_rate_tokens(rate_tokens),
             Waiting::SlotQuota(changing) => self.slot_quota_changed(*changing),
@@ -121,6 +123,8 @@ impl Node {
             Waiting::Kill { .. }
             | Waiting::Reserve { .. }
             | Waiting::Decide { .. }
+            | Waiting::Prepare { .. }
+            | Waiting::Made { .. }
             | Waiting::Refuse { .. }
             | Waiting::RateTokens(_)
             | Waiting::Void { .. }

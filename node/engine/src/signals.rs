@@ -17,8 +17,8 @@ impl Node {
                     self.loaded_for_grant(session, parts.into_iter());
                 }
                 Signal::LoadedForArchive { partition, number, tasks } => self.archive_whole(partition, number, tasks),
-                Signal::LoadedForTransaction { id, loaded, parts } => {
-                    self.loaded_for_transaction(id, loaded, parts.into_iter());
+                Signal::LoadedForTransaction { key, loaded, parts } => {
+                    self.loaded_for_transaction(key, loaded, parts.into_iter());
                 }
                 Signal::LeaderElsewhere => self.follow_anew(),
                 Signal::ReplicaAnswered(partition) => self.ask_for_operations(partition),

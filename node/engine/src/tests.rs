@@ -19,6 +19,7 @@ use norn_wire::{
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
+pub mod across;
 pub mod ages;
 pub mod agreement;
 pub mod attempts;

@@ -247,6 +247,20 @@ pub enum Mutant {
     TransactionUnlocked,
     /// A transaction that was refused is judged anew when it is requested again.
     RefusalForgotten,
+    /// A partition votes for its part of a transaction before a majority has that on disk.
+    VoteBeforeQuorum,
+    /// Once a part of a transaction is prepared, it counts as prepared for a later round, too.
+    RoundsMixed,
+    /// Votes of earlier rounds of a transaction count.
+    VoteOfAnyRound,
+    /// Tasks that a prepared part of a transaction depends on can be changed by others.
+    DependsUnlocked,
+    /// A coordinator answers that a round is given up in which it gathers votes.
+    RoundGuessed,
+    /// A coordinator forgets its decision before the other partitions have made their parts.
+    DecisionForgotten,
+    /// A partition with a prepared part does not ask for the outcome.
+    OutcomeUnasked,
     /// Tasks of a decided transaction can be forgotten before it is carried out.
     DecidedForgotten,
     /// The end of a group's member counts for the next member as well.

@@ -279,6 +279,9 @@ impl ConsensusState {
             | Op::Reserve { .. }
             | Op::Placed { .. }
             | Op::Decide { .. }
+            | Op::DecideAcross { .. }
+            | Op::Prepare { .. }
+            | Op::Abort { .. }
             | Op::Made { .. }
             | Op::Refuse { .. }
             | Op::SlotQuota { .. }
@@ -291,8 +294,9 @@ impl ConsensusState {
         };
         // A transaction's lock changes whether these tasks may be claimed, though their claim entries need not change.
         let locked = match op {
-            Op::Decide { decided, .. } => decided.locked.clone(),
-            Op::Made { id } => self.table.ledger.decided().get(id).map(|made| made.locked.clone()).unwrap_or_default(),
+            Op::Decide { decided, .. } | Op::DecideAcross { decided, .. } => decided.locked.clone(),
+            Op::Prepare { prepared, .. } => prepared.touched().collect(),
+            Op::Made { id } | Op::Abort { id, .. } => self.table.ledger.touched_by(id),
             _ => Vec::new(),
         };
         let mut changed = self.table.apply(op, at)?;
@@ -426,7 +430,7 @@ impl ConsensusState {
         let mut touched: BTreeSet<TaskId> = before.entries.keys().copied().collect();
         touched.extend(self.table.entries.keys().copied());
         for ledger in [&before.ledger, &self.table.ledger] {
-            touched.extend(ledger.decided().values().flat_map(|decided| &decided.locked));
+            touched.extend(ledger.touched());
         }
         self.by_claim.clear();
         for id in &touched {

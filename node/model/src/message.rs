@@ -37,7 +37,7 @@ pub use self::query::{PartitionCounts, Query, StateCounts, WatchAt, WatchFeed};
 pub use self::read_write::{Outcome, ReadWrite};
 pub use self::reconfiguration::Reconfiguration;
 pub use self::replication::Replication;
-pub use self::workflow::Workflow;
+pub use self::workflow::{Vote, Workflow};
 use crate::task::Task;
 use norn_wire::TaskId;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! A message of each kind that nodes send to each other.
 
 use super::samples::{
-    NODE, PARTITION, TOKEN, VIEWSTAMP, claim, granted, id, items, keyed, operations, queue, roster, watch_event,
+    NODE, PARTITION, TOKEN, VIEWSTAMP, claim, granted, id, items, keyed, operations, queue, roster, transaction,
+    watch_event,
 };
 use norn_model::claim_table::table::ClaimTable;
 use norn_model::cohort::{AdvertisedCohort, Change, Cohort, CohortSlot};
@@ -9,13 +10,13 @@ use norn_model::data_loss::DataLoss;
 use norn_model::message::{
     AntiEntropy, Claiming, DiskStatus, Election, Forwarding, GarbageCollection, Handoff, Head, Heartbeat, Known, Level,
     Limiting, LogPosition, Outcome, PartitionCounts, PeerMessage, Peering, Query, ReadWrite, RecentPart,
-    Reconfiguration, Replication, Step, WantPart, WatchAt, WatchFeed, Workflow,
+    Reconfiguration, Replication, Step, Vote, WantPart, WatchAt, WatchFeed, Workflow,
 };
 use norn_model::replica::DoneFlag;
 use norn_model::task::{Settled, Task, Tombstone};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::group::MemberOf;
-use norn_wire::{ClaimId, NewTask, NodeId, Request, Response, State, Subject};
+use norn_wire::{ClaimId, Error, NewTask, NodeId, PartitionId, Request, Response, State, Subject, TaskVersion};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -330,11 +331,24 @@ fn limiting() -> Vec<Limiting> {
 fn workflow() -> Vec<Workflow> {
     let (key, ids) = (NonZeroU64::MIN, vec![id(0)]);
     let (open, ended) = (vec![id(0)], vec![id(1)]);
+    let (coordinator, stamps, error) = (PartitionId(4), vec![(id(0), TaskVersion(7))], Error::unavailable("busy"));
     vec![
         Workflow::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
         Workflow::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)], joins: vec![(id(0), id(2))] },
         Workflow::MemberFailed { member: MemberOf { group: id(0), number: 3 }, how: Settled::Dead },
         Workflow::KeyAsk { request_id: 5, partition: PARTITION, epoch: 3, queue: queue(), key, ids },
         Workflow::KeyAnswer { request_id: 5, partition: PARTITION, replica: REPLICA, open, ended },
+        Workflow::Prepare { partition: PARTITION, coordinator, round: TOKEN, part: Box::new(transaction()) },
+        Workflow::PartVote { coordinator, partition: PARTITION, id: id(9), round: TOKEN, vote: Vote::Prepared(stamps) },
+        Workflow::PartVote {
+            coordinator,
+            partition: PARTITION,
+            id: id(9),
+            round: TOKEN,
+            vote: Vote::Busy(Box::new(error)),
+        },
+        Workflow::Conclude { coordinator, partition: PARTITION, id: id(9), round: TOKEN, commit: true },
+        Workflow::Concluded { coordinator, partition: PARTITION, id: id(9), round: TOKEN },
+        Workflow::AskOutcome { coordinator, partition: PARTITION, id: id(9), round: TOKEN },
     ]
 }

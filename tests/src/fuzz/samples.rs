@@ -2,7 +2,7 @@
 
 use super::messages::peer_messages;
 use super::{Bounded, pack, start};
-use norn_model::claim_table::ledger::Decided;
+use norn_model::claim_table::ledger::{Decided, Prepared, Spread};
 use norn_model::claim_table::levels;
 use norn_model::claim_table::table::{ClaimTable, Op, SlotQuota};
 use norn_model::message::envelope;
@@ -184,10 +184,11 @@ fn decided() -> Decided {
         freed: vec![(id(0), TOKEN, 9)],
         stamps: vec![(id(0), TaskVersion(7))],
         end: Some(Arc::new(ClaimEnd { outcome: ClaimOutcome::Released, at_ms: 9, reason: None })),
+        depends: vec![Depend { id: id(3), expected: Expected::Version(TaskVersion(9)) }],
     }
 }
 
-fn transaction() -> Transaction {
+pub(super) fn transaction() -> Transaction {
     let changes = vec![TaskChange {
         id: id(1),
         expected: Expected::Version(TaskVersion(7)),
@@ -231,6 +232,16 @@ pub(super) fn operations() -> Vec<Arc<Op>> {
         Arc::new(Op::Reserve { id: id(1), spec: Arc::new(keyed(1)) }),
         Arc::new(Op::Placed { ids: vec![id(1)] }),
         Arc::new(Op::Decide { id: id(2), decided: Arc::new(decided()) }),
+        Arc::new(Op::DecideAcross {
+            id: id(2),
+            decided: Arc::new(decided()),
+            spread: Spread { round: TOKEN, partitions: vec![PARTITION] },
+        }),
+        Arc::new(Op::Prepare {
+            id: id(2),
+            prepared: Arc::new(Prepared { coordinator: PARTITION, round: TOKEN, decided: Arc::new(decided()) }),
+        }),
+        Arc::new(Op::Abort { id: id(2), round: TOKEN }),
         Arc::new(Op::Made { id: id(2) }),
         Arc::new(Op::SlotQuota {
             queue: queue(),

@@ -1,7 +1,7 @@
 //! Transactions on several tasks, with real processes: through the library while a node is killed, and through the command line.
 
 use norn_client::client::{Client, ListOptions, TransactError};
-use norn_client::session::{Draft, TransactionDraft};
+use norn_client::session::{ChangeDraft, Draft, TransactionDraft};
 use norn_tests::Cluster;
 use norn_tests::cli::Cli;
 use norn_tests::wait::{PATIENCE, eventually};
@@ -93,6 +93,76 @@ async fn nothing_is_replaced_twice_though_a_node_is_killed() {
     assert_eq!(used.len() as u64, SPENDERS as u64 * SPENT_EACH);
     assert_eq!(open(&client).await.len(), COINS);
     assert_eq!(client.count(Some(coins()), Some(State::Cancelled)).await.expect("counted"), used.len() as u64);
+}
+
+const ACCOUNTS: usize = 6;
+const OPENING: u64 = 1_000;
+
+/// Pays from account to account, each of which lies where it happens to, until enough payments are made.
+async fn pay(client: Client, accounts: Vec<TaskId>, first: usize, paid: Arc<AtomicU64>) {
+    let mut done = 0;
+    let mut round = first;
+    while done < SPENT_EACH {
+        round += 1;
+        let (from, to) = (accounts[round % ACCOUNTS], accounts[(round / 2 + 1) % ACCOUNTS]);
+        if from == to {
+            continue;
+        }
+        let (Ok(payer), Ok(payee)) = (client.get(from).await, client.get(to).await) else { continue };
+        let (Some(before), Some(other)) = (payer.version, payee.version) else { panic!("accounts do not end") };
+        let less = (balance(&payer.spec.payload) - 1).to_string();
+        let more = (balance(&payee.spec.payload) + 1).to_string();
+        let draft = TransactionDraft::new()
+            .change(ChangeDraft::of((from, before)).payload(less))
+            .change(ChangeDraft::of((to, other)).payload(more));
+        if transact(&client, draft).await {
+            done += 1;
+            paid.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn balance(payload: &[u8]) -> u64 {
+    std::str::from_utf8(payload).expect("text").parse().expect("a number")
+}
+
+/// Several clients pay from account to account, across partitions, while a node is killed and another one after it is back: no payment
+/// is made in part, and none twice.
+// T6, T34, T40, T41, T44
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_accounts_have_together_stays_the_same_though_nodes_are_killed() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    let queue = QueueName::new("accounts").expect("a name");
+    let mut accounts = Vec::new();
+    for number in 0..ACCOUNTS {
+        let draft = Draft::new(queue.clone(), OPENING.to_string()).key(number.to_string());
+        accounts.push(client.enqueue(draft).await.expect("it is enqueued").id);
+    }
+    let paid = Arc::new(AtomicU64::new(0));
+    let payer = |number| tokio::spawn(pay(client.clone(), accounts.clone(), number, paid.clone()));
+    let payers: Vec<_> = (0..SPENDERS).map(payer).collect();
+    let all = SPENDERS as u64 * SPENT_EACH;
+    for (third, node) in [(1, 1), (2, 2)] {
+        eventually("a third is paid", PATIENCE, || async {
+            (paid.load(Ordering::Relaxed) >= third * all / 3).then_some(())
+        })
+        .await;
+        cluster.kill(node);
+        cluster.restart(node);
+    }
+    for payer in payers {
+        payer.await.expect("it ends");
+    }
+    let mut sum = 0;
+    for account in &accounts {
+        sum += balance(&client.get(*account).await.expect("it is there").spec.payload);
+    }
+    assert_eq!(sum, ACCOUNTS as u64 * OPENING);
+    // Nothing stays locked: each account may be claimed.
+    let all = TransactionDraft::new();
+    let all = accounts.iter().fold(all, |draft, account| draft.change(ChangeDraft::of(*account).payload("0")));
+    assert!(transact(&client, all).await, "it expects nothing but that they are there");
 }
 
 fn text(value: &Value) -> String {

@@ -292,6 +292,11 @@ const WORK: &[Metric] = &[
     was("norn_schedules_missed", "schedules_missed", "Times of schedules that were passed over."),
     was("norn_schedules_unsure", "schedules_unsure", "Tasks of schedules whose enqueueing is unknown."),
     was("norn_messages_refused", "messages_refused", "Messages that no correct node sends, refused."),
+    was(
+        "norn_transaction_parts_lost",
+        "transaction_parts_lost",
+        "Parts of decided transactions that are not made, as a majority of their partition was given up.",
+    ),
     was("norn_loads_refused", "loads_refused", "Reads of payloads refused because too many were under way."),
     was(
         "norn_promises_refused_at_start",

@@ -224,10 +224,20 @@ impl Node {
         Ok((partition, entry))
     }
 
-    /// As [`Node::current`], if the claim is also held and the task has not ended.
+    /// As [`Node::current`], if the claim is also held, the task has not ended, and no transaction keeps it as it is.
     pub(crate) fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &ClaimEntry), Error> {
+        if self.partitions.get(&self.partition_of(id)).is_some_and(|it| it.consensus.table.ledger.is_locked(id))
+            && !mutant!(self.config, TransactionUnlocked)
+        {
+            return Err(Error::unavailable("the task is just being changed; ask again").about(*id));
+        }
+        self.renewable(id, token)
+    }
+
+    /// As [`Node::held`], but other transactions may depend on the task: a longer lease changes nothing for them.
+    fn renewable(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &ClaimEntry), Error> {
         let (partition, entry) = self.current(id, token)?;
-        if self.partitions[&partition].consensus.table.ledger.is_locked(id)
+        if self.partitions[&partition].consensus.table.ledger.is_changing(id)
             && !mutant!(self.config, TransactionUnlocked)
         {
             return Err(Error::unavailable("the task is just being changed; ask again").about(*id));
@@ -287,7 +297,7 @@ impl Node {
         let mut by_partition: BTreeMap<PartitionId, Vec<(usize, u64)>> = BTreeMap::new();
         let mut turns = Turns::default();
         for (place, (id, token)) in items.iter().enumerate() {
-            let held = self.held(id, *token).map(|(partition, entry)| (partition, entry.lease_ms));
+            let held = self.renewable(id, *token).map(|(partition, entry)| (partition, entry.lease_ms));
             let held = held.and_then(|held| self.check_turn(id, &mut turns).map(|()| held));
             // The queue's policy bounds the lease.
             let known = |node: &mut Node, (partition, had_ms): (PartitionId, u64)| {
@@ -477,7 +487,8 @@ impl Node {
         let released =
             |entry: &ClaimEntry| matches!(entry.state, ClaimState::Released { .. }) && entry.session.is_none();
         let found = self.current(id, token).is_ok_and(|(_, entry)| released(entry));
-        found && !self.partitions[&self.partition_of(id)].store.ended(id)
+        let replica = &self.partitions[&self.partition_of(id)];
+        found && !replica.store.ended(id) && !replica.consensus.table.ledger.is_locked(id)
     }
 
     /// Makes an answer wait for the disk, as it rests on facts that were just merged.

@@ -418,6 +418,8 @@ impl Node {
                 | Waiting::SlotQuota(_)
                 | Waiting::Reserve { .. }
                 | Waiting::Decide { .. }
+                | Waiting::Prepare { .. }
+                | Waiting::Made { .. }
                 | Waiting::Refuse { .. }
                 | Waiting::Metadata { .. } => None,
             });
@@ -446,7 +448,11 @@ impl Node {
 
     /// Voids grants. Returns whether there were any, and the leader could append it.
     pub(crate) fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) -> bool {
-        if items.is_empty() || !self.partitions[&partition].consensus.established() {
+        if !self.partitions[&partition].consensus.established() {
+            return false;
+        }
+        let items = self.keep_locked(partition, items);
+        if items.is_empty() {
             return false;
         }
         for (id, token) in &items {

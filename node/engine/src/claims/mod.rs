@@ -24,6 +24,9 @@ use rate_tokens::RateTokens;
 use sessions::Sessions;
 use slot_quotas::SlotQuotas;
 
+/// Pause before the end of a claim is tried again whose task a transaction keeps as it is.
+const LOCKED_MS: u64 = 100;
+
 /// Calls for tasks at this node, and what leaders here grant. Its fields are private to this folder.
 #[derive(Debug, Default)]
 pub struct Claims {
@@ -57,6 +60,7 @@ impl Claims {
     /// Forgets what only the leader of the partition keeps.
     pub(crate) fn step_down(&mut self, partition: PartitionId) {
         self.sessions.step_down(partition);
+        self.grants.step_down(partition);
     }
 }
 

@@ -17,6 +17,7 @@
 //! completed any more where completions are sealed, whether or not another worker has the task.
 
 use crate::Node;
+use crate::claims::LOCKED_MS;
 use crate::claims::broker::confirm::CONFIRM_MS_MAX;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
@@ -283,7 +284,7 @@ impl Node {
     }
 
     /// Whether a grant waits for its commit, so that no answer has named it. A renewal under way does not matter for that.
-    fn is_unreported(&self, partition: PartitionId, grant: &(TaskId, Token)) -> bool {
+    pub(crate) fn is_unreported(&self, partition: PartitionId, grant: &(TaskId, Token)) -> bool {
         let consensus = &self.partitions[&partition].consensus;
         let Some(leading) = consensus.leading() else { return false };
         let told = Viewstamp { epoch: leading.epoch, length: consensus.commit.min(leading.grant_index) };
@@ -303,6 +304,9 @@ impl Node {
         };
         if replica.store.ended(&id) {
             return 0;
+        }
+        if replica.consensus.table.ledger.is_locked(&id) {
+            return LOCKED_MS;
         }
         let (token, attempt) = (entry.token, entry.attempt);
         if self.is_unreported(partition, &(id, token)) {

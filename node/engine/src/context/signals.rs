@@ -5,6 +5,7 @@
 //! follows from each).
 
 use crate::event::ClientId;
+use crate::workflow::transactions::TransactionKey;
 use norn_model::consensus::Waiting;
 use norn_model::limits::SIGNALS_MAX;
 use norn_model::message::{Items, StateCounts};
@@ -24,7 +25,7 @@ pub(crate) enum Signal {
     /// Payloads for the archive have come, and are in the tasks.
     LoadedForArchive { partition: PartitionId, number: u64, tasks: Vec<(TaskId, Task)> },
     /// Payloads that a transaction compares have come.
-    LoadedForTransaction { id: TaskId, loaded: BTreeMap<Part, ByteBuf>, parts: Vec<(Wanted, Option<Filling>)> },
+    LoadedForTransaction { key: TransactionKey, loaded: BTreeMap<Part, ByteBuf>, parts: Vec<(Wanted, Option<Filling>)> },
     /// A node leads a partition that it did not lead before.
     LeaderElsewhere,
     /// Enough peers have answered this start for the replica to promise something.

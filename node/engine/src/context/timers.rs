@@ -68,6 +68,8 @@ pub enum Key {
     Levels,
     /// Check which partitions want more claims of queues with limited concurrency.
     SlotQuotas,
+    /// Ask again about transactions of a partition that reach others.
+    Transactions(PartitionId),
     /// Log the uptime, while leases run.
     LeaseAges,
 }

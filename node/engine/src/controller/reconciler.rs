@@ -82,7 +82,7 @@ impl Node {
         let request = state.request.clone();
         let leader = match &request {
             Request::EnqueueUnique { task } => self.leader_of(self.partition_of(&task.id)),
-            Request::Transact(transaction) => self.leader_of(self.partition_of(&transaction.id)),
+            Request::Transact(transaction) => self.leader_of(self.decider_of(transaction)),
             _ => self.leader_of(PartitionId::METADATA),
         };
         if let Some(leader) = leader {

@@ -310,7 +310,7 @@ impl Node {
     }
 
     /// Returns the protocol version spoken with another node; for this node, the newest that it offers.
-    fn version_of(&self, node: NodeId) -> u8 {
+    pub(crate) fn version_of(&self, node: NodeId) -> u8 {
         if node == self.me { self.config.protocol_version_max } else { self.outbox.version_of(node) }
     }
 

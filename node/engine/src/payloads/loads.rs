@@ -7,6 +7,7 @@
 use crate::Node;
 use crate::context::signals::Signal;
 use crate::effect::Effect;
+use crate::workflow::transactions::TransactionKey;
 use norn_model::config::mutant;
 use norn_model::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
 use norn_model::message::{AntiEntropy, Handoff, PeerMessage, Query, ReadWrite};
@@ -51,8 +52,8 @@ pub enum Then {
     },
     /// Validates a transaction with these parts and those loaded before.
     Judge {
-        /// Transaction id.
-        id: TaskId,
+        /// The transaction, in its partition.
+        key: TransactionKey,
         /// Parts loaded before.
         loaded: BTreeMap<Part, ByteBuf>,
     },
@@ -237,9 +238,9 @@ impl Node {
                 }
                 self.signals.report(Signal::LoadedForArchive { partition, number, tasks });
             }
-            Then::Judge { id, loaded } => {
+            Then::Judge { key, loaded } => {
                 let parts = wanted.into_iter().zip(found).collect();
-                self.signals.report(Signal::LoadedForTransaction { id, loaded, parts });
+                self.signals.report(Signal::LoadedForTransaction { key, loaded, parts });
             }
             Then::BringBack => {
                 self.payloads.loads.come(&wanted);

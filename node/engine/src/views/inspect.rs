@@ -36,6 +36,8 @@ pub struct ReplicaView {
     pub tasks: usize,
     /// Number of claims in the table of tasks that are known.
     pub claims: usize,
+    /// Number of transactions in the table that are decided or prepared and not made.
+    pub transactions: usize,
     /// State that may be missing.
     pub data_loss: DataLoss,
     /// Version of the cohort in its table.
@@ -79,6 +81,7 @@ impl Node {
                     commit: consensus.commit,
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
+                    transactions: consensus.table.ledger.decided().len() + consensus.table.ledger.prepared().len(),
                     claims: consensus.table.entries.keys().filter(|id| !replica.store.lacks_spec(id)).count(),
                     data_loss: replica.loss_recovery.data_loss,
                     version: replica.cohort().version,

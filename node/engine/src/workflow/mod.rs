@@ -2,7 +2,6 @@
 
 pub mod children;
 pub mod dependencies;
-pub mod judge;
 pub mod redrive;
 pub mod transactions;
 pub mod uniques;

@@ -9,6 +9,7 @@ use crate::event::ClientId;
 use crate::membership::roster::name_in;
 use crate::workflow::children::Delivery;
 use crate::workflow::redrive::{Asker, Copying};
+use crate::workflow::transactions::TransactionKey;
 use norn_model::cohort::{AdvertisedCohort, Cohort, CohortSlot, Role};
 use norn_model::config::mutant;
 use norn_model::consensus::Name;
@@ -68,7 +69,7 @@ pub enum Writer {
     /// A leader, for a task that must be the only one with its key.
     Unique(Box<Name>),
     /// A leader, for a transaction that is decided.
-    Transaction(TaskId),
+    Transaction(TransactionKey),
     /// The join of a group that has failed: its members are cancelled.
     Abort(TaskId),
 }

@@ -19,6 +19,7 @@ use crate::context::signals::Signal;
 use crate::event::ClientId;
 use crate::retention::purge::{Purger, RESULT_LOST};
 use crate::workflow::redrive::Asker;
+use crate::workflow::transactions::TransactionKey;
 use norn_model::claim_table::table::{ClaimEntry, ClaimState};
 use norn_model::cohort::Cohort;
 use norn_model::consensus::Hold;
@@ -56,8 +57,8 @@ pub enum Reader {
     Redrive(Asker),
     /// A client that purges the task.
     Purge(Purger),
-    /// A leader, for the transaction of this id that names the task.
-    Transaction(TaskId),
+    /// A leader, for the transaction that names the task.
+    Transaction(TransactionKey),
     /// A claim under this number that depends on the task.
     Claim(u64),
     /// The leader, before it gives up what is lost of the task.
@@ -72,7 +73,7 @@ pub(crate) enum ReadEnd {
     /// For a purge; with the facts, whether each replica that answered knows of the end.
     Purge { purger: Purger, read: Result<(Seen, bool), Error> },
     /// For a transaction; with the facts, the latest epoch of a replica that answered.
-    Transaction { transaction: TaskId, read: Result<(Seen, Epoch), Error> },
+    Transaction { transaction: TransactionKey, read: Result<(Seen, Epoch), Error> },
     /// For a claim.
     Claim { claim: u64, read: Result<Seen, Error> },
     /// For a leader: what no replica has any more.

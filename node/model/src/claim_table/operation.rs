@@ -3,7 +3,7 @@
 //! They carry values, never computations, so that applying them is the same everywhere.
 
 use super::entry::{ClaimEntry, ClaimState};
-use super::ledger::Decided;
+use super::ledger::{Decided, Prepared, Round, Spread};
 use super::levels::Level;
 use crate::cohort::Change;
 use crate::metadata::Operation;
@@ -148,6 +148,33 @@ pub enum Op {
         /// Effects on its tasks.
         decided: Arc<Decided>,
     },
+    /// Commits a transaction that several partitions make together, in the partition that decides it. Each other one has prepared its
+    /// part in this round.
+    #[serde(rename = "B")]
+    DecideAcross {
+        /// Transaction id.
+        id: TaskId,
+        /// Effects on the tasks of this partition; its stamps are those of the whole transaction.
+        decided: Arc<Decided>,
+        /// The other partitions.
+        spread: Spread,
+    },
+    /// Promises to make a part of a transaction as the coordinator decides, and locks its tasks until then.
+    #[serde(rename = "W")]
+    Prepare {
+        /// Transaction id.
+        id: TaskId,
+        /// The part.
+        prepared: Arc<Prepared>,
+    },
+    /// Drops a prepared part, because the coordinator gave up the round.
+    #[serde(rename = "A")]
+    Abort {
+        /// Transaction id.
+        id: TaskId,
+        /// Round in which the part was prepared.
+        round: Round,
+    },
     /// Completes a transaction, because a majority has its facts: claims that end with it are over, and its tasks may be claimed
     /// again.
     #[serde(rename = "Y")]
@@ -237,6 +264,8 @@ impl Op {
             Op::Forget { ids } | Op::Placed { ids } => ids.len() * ITEM_BYTES,
             Op::Reserve { spec, .. } => spec.payload.len() + ITEM_BYTES,
             Op::Decide { decided, .. } => decided.size_bytes(),
+            Op::DecideAcross { decided, spread, .. } => decided.size_bytes() + spread.partitions.len() * ITEM_BYTES,
+            Op::Prepare { prepared, .. } => prepared.decided.size_bytes() + ITEM_BYTES,
             Op::Refuse { refusal, .. } => refusal.size_bytes() + ITEM_BYTES,
             Op::Kill { reason, end, .. } => reason.len() + end.as_deref().map_or(0, end_bytes) + ITEM_BYTES,
             Op::Release { end, .. } => end.as_deref().map_or(0, end_bytes) + ITEM_BYTES,
@@ -246,6 +275,7 @@ impl Op {
             }
             Op::Schedules(operation) => operation.size_bytes(),
             Op::Made { .. }
+            | Op::Abort { .. }
             | Op::Clear { .. }
             | Op::Forgotten
             | Op::Cohort(_)

@@ -4,7 +4,7 @@
 
 pub use super::entry::{ClaimEntry, ClaimState};
 use super::hashes::{Known, hash, hash_of_endings, hash_of_entry};
-use super::ledger::{Decided, Ledger, Making};
+use super::ledger::{Decided, Ledger, Prepared, Round, Spread};
 use super::levels::{Level, Written};
 pub use super::operation::{Ended, Op, SlotQuota};
 use crate::cohort::{Change, Cohort};
@@ -144,7 +144,10 @@ impl ClaimTable {
         let (decided, made, watermark) = self.ledger.parts();
         let transactions = decided.map(|entry| hash(10, &entry)).chain(made.map(|entry| hash(11, &entry)));
         let refused = self.ledger.refused().map(|entry| hash(13, &entry));
-        let transactions = transactions.chain(refused).chain([digest_of_watermark(watermark)]);
+        let prepared = self.ledger.prepared().iter().map(|entry| hash(15, &entry));
+        let spreads = self.ledger.spreads().iter().map(|entry| hash(16, &entry));
+        let transactions = transactions.chain(refused).chain(prepared).chain(spreads);
+        let transactions = transactions.chain([digest_of_watermark(watermark)]);
         let levels = self.levels.iter().map(|entry| hash(14, &entry));
         let all =
             entries.chain(out).chain(once).chain(schedules).chain(reserved).chain(slot_quotas).chain(transactions);
@@ -226,18 +229,53 @@ impl ClaimTable {
         self.digest = self.digest.wrapping_sub(digest(before)).wrapping_add(digest(written));
     }
 
-    fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
-        self.ledger.decide(id, decided)?;
-        self.digest = self.digest.wrapping_add(hash(10, &(&id, decided)));
+    /// Applies an operation about a transaction; returns the tasks whose claims end. An error is the transaction and the reason.
+    fn transact(&mut self, op: &Op) -> Result<Vec<TaskId>, (TaskId, &'static str)> {
+        let (id, applied) = match op {
+            Op::Decide { id, decided } => (id, self.decide(*id, decided, None)),
+            Op::DecideAcross { id, decided, spread } => (id, self.decide(*id, decided, Some(spread))),
+            Op::Prepare { id, prepared } => (id, self.prepare(*id, prepared)),
+            Op::Abort { id, round } => (id, self.abort(*id, *round)),
+            Op::Refuse { id, refusal } => (id, self.refuse(*id, refusal)),
+            Op::Made { id } => return self.make(*id).map_err(|why| (*id, why)),
+            _ => return Ok(Vec::new()),
+        };
+        applied.map(|()| Vec::new()).map_err(|why| (*id, why))
+    }
+
+    fn decide(&mut self, id: TaskId, decided: &Arc<Decided>, spread: Option<&Spread>) -> Result<(), &'static str> {
+        self.ledger.decide(id, decided, spread)?;
+        let spread = spread.map_or(0, |spread| hash(16, &(&id, spread)));
+        self.digest = self.digest.wrapping_add(hash(10, &(&id, decided))).wrapping_add(spread);
+        Ok(())
+    }
+
+    fn prepare(&mut self, id: TaskId, prepared: &Arc<Prepared>) -> Result<(), &'static str> {
+        self.ledger.prepare(id, prepared)?;
+        self.digest = self.digest.wrapping_add(hash(15, &(&id, prepared)));
+        Ok(())
+    }
+
+    fn abort(&mut self, id: TaskId, round: Round) -> Result<(), &'static str> {
+        let prepared = self.ledger.abort(&id, round)?;
+        self.digest = self.digest.wrapping_sub(hash(15, &(&id, &prepared)));
         Ok(())
     }
 
     /// Completes a transaction; returns the tasks whose claims end.
     fn make(&mut self, id: TaskId) -> Result<Vec<TaskId>, &'static str> {
         let before = digest_of_watermark(self.ledger.watermark());
-        let Making { decided, over } = self.ledger.make(&id)?;
-        let over = over.map_or(0, |(id, stamps)| hash(11, &(&id, &stamps)));
-        let gone = before.wrapping_add(over).wrapping_add(hash(10, &(&id, &decided)));
+        let made = self.ledger.make(&id)?;
+        let decided = made.effects();
+        let over = made.over.as_ref().map_or(0, |(id, stamps)| hash(11, &(id, stamps)));
+        let gone = [
+            before,
+            over,
+            made.decided.as_ref().map_or(0, |decided| hash(10, &(&id, decided))),
+            made.prepared.as_ref().map_or(0, |prepared| hash(15, &(&id, prepared))),
+            made.spread.as_ref().map_or(0, |spread| hash(16, &(&id, spread))),
+        ];
+        let gone = gone.into_iter().fold(0, u128::wrapping_add);
         let come = digest_of_watermark(self.ledger.watermark()).wrapping_add(hash(11, &(&id, &decided.stamps)));
         self.digest = self.digest.wrapping_sub(gone).wrapping_add(come);
         let mut freed = Vec::new();
@@ -323,6 +361,16 @@ impl ClaimTable {
         Ok(())
     }
 
+    /// Applies an operation about the cluster: its members and settings, schedules, or the cohort of the partition.
+    fn change_cluster(&mut self, op: &Op, at: Viewstamp) -> Result<(), &'static str> {
+        match op {
+            Op::Cohort(change) => self.change_cohort(change, at),
+            Op::Metadata(operation) => self.change_metadata(operation),
+            Op::Schedules(operation) => self.change_schedules(operation),
+            _ => Ok(()),
+        }
+    }
+
     /// Forgets tasks by the operation at viewstamp `at`.
     fn forget(&mut self, ids: &[TaskId], at: Viewstamp) -> Result<(), Misfit> {
         let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
@@ -402,25 +450,19 @@ impl ClaimTable {
                 self.release(ids);
                 Ok(Vec::new())
             }
-            Op::Decide { id, decided } => self.decide(*id, decided).map_or_else(|why| Err(misfit(id, why)), nothing),
-            Op::Made { id } => self.make(*id).map_err(|why| misfit(id, why)),
-            Op::Refuse { id, refusal } => self.refuse(*id, refusal).map_or_else(|why| Err(misfit(id, why)), nothing),
+            Op::Decide { .. }
+            | Op::DecideAcross { .. }
+            | Op::Prepare { .. }
+            | Op::Abort { .. }
+            | Op::Made { .. }
+            | Op::Refuse { .. } => self.transact(op).map_err(|(id, why)| misfit(&id, why)),
             Op::SlotQuota { .. } | Op::Level { .. } => {
                 self.set_limit(op, at);
                 Ok(Vec::new())
             }
             Op::Forget { ids } => self.forget(ids, at).map(|()| Vec::new()),
-            Op::Cohort(change) => {
-                self.change_cohort(change, at).map_err(|why| misfit(&TaskId::MIN, why))?;
-                Ok(Vec::new())
-            }
-            Op::Metadata(operation) => {
-                self.change_metadata(operation).map_err(|why| misfit(&TaskId::MIN, why))?;
-                Ok(Vec::new())
-            }
-            Op::Schedules(operation) => {
-                self.change_schedules(operation).map_err(|why| misfit(&TaskId::MIN, why))?;
-                Ok(Vec::new())
+            Op::Cohort(_) | Op::Metadata(_) | Op::Schedules(_) => {
+                self.change_cluster(op, at).map_or_else(|why| Err(misfit(&TaskId::MIN, why)), nothing)
             }
             Op::Forgotten => {
                 if self.forgetting.ids.is_empty() {

@@ -1,5 +1,6 @@
 //! Commit continuations: what a leader does once an operation is committed.
 
+use crate::claim_table::ledger::Round;
 use crate::claim_table::operation::SlotQuota;
 use norn_wire::membership::Roster;
 use norn_wire::{NodeId, PartitionId, QueueName, Response, TaskId, Token};
@@ -48,6 +49,18 @@ pub enum Waiting {
     },
     /// A decided transaction: now it may become facts.
     Decide {
+        /// The transaction.
+        id: TaskId,
+    },
+    /// A prepared part of a transaction: the coordinator gets the vote for it.
+    Prepare {
+        /// The transaction.
+        id: TaskId,
+        /// The round for which it is prepared.
+        round: Round,
+    },
+    /// A part of a transaction that is made: the coordinator learns of it.
+    Made {
         /// The transaction.
         id: TaskId,
     },

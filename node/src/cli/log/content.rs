@@ -3,12 +3,14 @@
 
 use norn_cli::{Part, text};
 use norn_model::claim_table::entry::{ClaimEntry, ClaimState};
+use norn_model::claim_table::ledger::Decided;
 use norn_model::claim_table::operation::{Ended, Op};
 use norn_model::claim_table::table::ClaimTable;
 use norn_model::record::Record;
 use norn_model::task::{Completed, Facts, Task};
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::response::ClaimEnd;
+use norn_wire::transaction::Expected;
 use norn_wire::{Spec, TaskId, Token};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -336,14 +338,17 @@ fn op_items(op: &Op, viewstamp: Viewstamp) -> Vec<Item> {
         Op::Clear { upto } => other("clear", json!({ "upto": stamp(*upto) })),
         Op::Reserve { id, spec } => vec![about(*id, "reserve", json!({ "spec": spec_object(spec) }))],
         Op::Placed { ids } => abouts(ids, "placed"),
-        Op::Decide { id, decided } => {
-            let facts = decided.facts.iter().map(|(id, task)| task_item(*id, "decided", task));
-            let locked = abouts(&decided.locked, "locked");
-            let freed = decided.freed.iter().map(|(id, token, from_ms)| {
-                about(*id, "freed", json!({ "token": token.to_string(), "not_before_ms": from_ms }))
-            });
-            std::iter::once(about(*id, "decide", json!({}))).chain(facts).chain(locked).chain(freed).collect()
+        Op::Decide { id, decided } => decided_items(about(*id, "decide", json!({})), decided),
+        Op::DecideAcross { id, decided, spread } => {
+            let others: Vec<u16> = spread.partitions.iter().map(|partition| partition.0).collect();
+            let fields = json!({ "with_partitions": others, "round": spread.round.to_string() });
+            decided_items(about(*id, "decide", fields), decided)
         }
+        Op::Prepare { id, prepared } => {
+            let fields = json!({ "for_partition": prepared.coordinator.0, "round": prepared.round.to_string() });
+            decided_items(about(*id, "prepare", fields), &prepared.decided)
+        }
+        Op::Abort { id, round } => vec![about(*id, "abort", json!({ "round": round.to_string() }))],
         Op::Made { id } => abouts(&[*id], "made"),
         Op::Refuse { id, refusal } => vec![about(*id, "refuse", json!({ "reason": refusal.to_string() }))],
         Op::SlotQuota { queue, partition, .. } => {
@@ -360,6 +365,23 @@ fn op_items(op: &Op, viewstamp: Viewstamp) -> Vec<Item> {
         object.insert("viewstamp".to_owned(), stamp(viewstamp).into());
     }
     items
+}
+
+/// Shows a transaction, and what it does with each task of its partition.
+fn decided_items(first: Item, decided: &Decided) -> Vec<Item> {
+    let facts = decided.facts.iter().map(|(id, task)| task_item(*id, "decided", task));
+    let locked = abouts(&decided.locked, "locked");
+    let depends = decided.depends.iter().map(|depend| {
+        let version = match depend.expected {
+            Expected::Version(version) => Some(version.to_string()),
+            Expected::Present | Expected::Token(_) => None,
+        };
+        about(depend.id, "depends", json!({ "version": version }))
+    });
+    let freed = decided.freed.iter().map(|(id, token, from_ms)| {
+        about(*id, "freed", json!({ "token": token.to_string(), "not_before_ms": from_ms }))
+    });
+    std::iter::once(first).chain(facts).chain(locked).chain(depends).chain(freed).collect()
 }
 
 #[cfg(test)]

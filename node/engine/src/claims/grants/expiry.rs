@@ -10,6 +10,7 @@
 use super::super::broker::Grant;
 use super::DROP_DELAY_MS;
 use crate::Node;
+use crate::claims::LOCKED_MS;
 use crate::context::tally::Counted;
 use crate::context::timers::Key;
 use crate::effect::Observation;
@@ -140,6 +141,15 @@ impl Node {
                 let again_us = now.mono_after_ms(self.config.resend_ms).min(until_us);
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.consensus.postpone_expiry(id, again_us);
+                continue;
+            }
+            if self.partitions[&partition].consensus.table.ledger.is_locked(&id) {
+                // What a transaction found stays so until it is made.
+                let replica = self.partitions.get_mut(&partition).expect("just seen");
+                replica.consensus.postpone_expiry(id, now.mono_after_ms(LOCKED_MS));
+                if wall_only {
+                    break;
+                }
                 continue;
             }
             let waits = self.waits_when_lapsed(partition, &id).filter(|waits| !waits || self.may_append(partition));

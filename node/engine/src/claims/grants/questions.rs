@@ -137,6 +137,11 @@ pub struct Grants {
 }
 
 impl Grants {
+    /// Forgets what only the leader of the partition keeps.
+    pub fn step_down(&mut self, partition: PartitionId) {
+        self.voids.step_down(partition);
+    }
+
     /// Whether a question is in progress.
     pub fn is_under_way(&self, session: u64) -> bool {
         self.sessions.contains_key(&session)

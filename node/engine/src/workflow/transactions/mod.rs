@@ -1,6 +1,6 @@
 //! Transactions: changes of several tasks at once, all of which are made, or none.
 //!
-//! All tasks of a transaction have the same tag, so one leader decides. It
+//! Where all tasks of a transaction lie in one partition, its leader decides alone. It
 //!
 //! 1. reads the tasks that it names at a majority, and merges what these replicas know: every end, and every log entry, that was
 //!    strictly acknowledged before;
@@ -15,36 +15,42 @@
 //! several nodes at once, and a late copy must not make a transaction that a client knows as refused. Both outcomes are known by the id
 //! of the call: a repeat gets the same answer, as long as that is remembered.
 //!
+//! Where the tasks lie in several partitions, the highest of these is the coordinator, and its leader decides as above once the leaders
+//! of the others have prepared their parts ([`coordinator`], [`participant`]): presumed-abort two-phase commit (Mohan, Lindsay and
+//! Obermarck, 1986) over replicated tables, so that no single node can block it.
+//!
 //! Completions in queues of mode `any`, log entries and cancellations ask no leader: those that come after 1 count as later than the
 //! transaction, as it was in progress. Readers may see some of the changes before others while the call is in progress, but none before
 //! all of them are certain.
 
-use super::judge::{Judge, Seen};
+pub mod coordinator;
+pub mod judge;
+mod making;
+pub mod participant;
+
+use self::coordinator::Gathering;
+use self::judge::{Judge, Seen};
+use self::participant::Promise;
 use crate::Node;
-use crate::consensus::unwritten;
 use crate::context::timers::Key;
 use crate::payloads::loads::Then;
-use crate::write_read::coordinate::Writer;
 use crate::write_read::group::refused;
 use crate::write_read::read::Reader;
 use norn_model::claim_table::ledger::Decided;
-use norn_model::claim_table::table::Op;
+use norn_model::claim_table::table::ClaimState;
 use norn_model::config::mutant;
-use norn_model::consensus::Waiting;
 use norn_model::limits::{LOAD_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
 use norn_model::message::{Forwarding, Outcome};
 use norn_model::task::{Content, Filling, Part, Task, Wanted, claim_end};
 use norn_model::viewstamp::Epoch;
 use norn_wire::error::{Error, ErrorCode};
-use norn_wire::response::{Acked, ClaimOutcome};
+use norn_wire::response::ClaimOutcome;
 use norn_wire::transaction::{Expected, Refusal};
-use norn_wire::{Acks, NodeId, PartitionId, Request, Response, TaskId, Token, Transaction};
+use norn_wire::{NodeId, PartitionId, Request, Response, TaskId, Token, Transaction, Versions};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Pause before a failed write is tried again.
-const WRITE_AGAIN_MS: u64 = 500;
 const LOGS_TOO_LARGE: &str =
     "the logs and results of the tasks that it changes or expects have more than 32 MiB together; name fewer tasks";
 const _: () = assert!(LOAD_BYTES_MAX == 32 << 20);
@@ -56,23 +62,53 @@ struct Asker {
     request_id: u64,
 }
 
-/// How far a transaction is.
+/// A transaction in a partition that this node leads: the partition, and the transaction.
+pub(crate) type TransactionKey = (PartitionId, TaskId);
+
+/// How far a transaction is in a partition.
 #[derive(Debug)]
 enum Stage {
-    /// Its tasks are being read: those in `open` are not yet, `read` has the others.
+    /// Its tasks are being read: those in `open` are not yet, `read` has the others. `transaction` is the part of this partition.
     Reading { transaction: Box<Transaction>, open: BTreeSet<TaskId>, read: BTreeMap<TaskId, Seen> },
-    /// It is in the table.
+    /// Its decision is in the table.
     Decided,
+    /// As a participant: it is prepared in the table, which is committed or not yet.
+    Prepared { committed: bool },
     /// It is refused in the table; the answer.
     Refused { response: Box<Response> },
-    /// Its decision is committed. Its facts are being written, or are to be written again.
-    Writing { under_way: bool },
+    /// Its decision is committed. Its facts are being written, or are to be written again, or are written.
+    Writing { write: Write },
+    /// As a participant: its completion is in the table, and not committed yet.
+    Made,
+}
+
+/// Writing of the facts of a decided transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Write {
+    /// Replicas are asked.
+    UnderWay,
+    /// A majority could not write them; they are written again some time later.
+    PutOff,
+    /// A majority has them.
+    Done,
+}
+
+/// What this partition is to a transaction.
+#[derive(Debug)]
+enum Side {
+    /// All its tasks lie here.
+    Alone,
+    /// It decides for other partitions, too.
+    Coordinator(Box<Gathering>),
+    /// Another partition decides.
+    Participant(Promise),
 }
 
 /// A transaction in progress.
 #[derive(Debug)]
 struct Coming {
     stage: Stage,
+    side: Side,
     askers: Vec<Asker>,
     /// Bytes kept for it until it is in the table.
     bytes: usize,
@@ -81,15 +117,15 @@ struct Coming {
 /// What leaders know of transactions. All that is decided in the table of a partition that this node leads is in here.
 #[derive(Debug, Default)]
 pub struct Transactions {
-    coming: BTreeMap<TaskId, Coming>,
+    coming: BTreeMap<TransactionKey, Coming>,
     /// Sum over all of them.
     bytes: usize,
 }
 
 impl Transactions {
     /// Keeps more bytes for a transaction. Returns whether these fit: a single transaction always does.
-    fn keep(&mut self, id: &TaskId, bytes: usize) -> bool {
-        let Some(coming) = self.coming.get_mut(id) else { return false };
+    fn keep(&mut self, key: &TransactionKey, bytes: usize) -> bool {
+        let Some(coming) = self.coming.get_mut(key) else { return false };
         assert!(self.bytes >= coming.bytes, "a transaction was not counted");
         let others = self.bytes - coming.bytes;
         coming.bytes += bytes;
@@ -98,8 +134,8 @@ impl Transactions {
     }
 
     /// Whether all tasks of a transaction have been read, and it is not decided. It may have been given up and asked for once more.
-    fn is_read(&self, id: &TaskId) -> bool {
-        let coming = self.coming.get(id);
+    fn is_read(&self, key: &TransactionKey) -> bool {
+        let coming = self.coming.get(key);
         coming.is_some_and(|coming| matches!(&coming.stage, Stage::Reading { open, .. } if open.is_empty()))
     }
 
@@ -109,16 +145,30 @@ impl Transactions {
         self.bytes
     }
 
-    fn enter(&mut self, id: &TaskId, stage: Stage) {
-        if let Some(coming) = self.coming.get_mut(id) {
+    fn enter(&mut self, key: &TransactionKey, stage: Stage) {
+        if let Some(coming) = self.coming.get_mut(key) {
             coming.stage = stage;
             assert!(self.bytes >= coming.bytes, "a transaction was not counted");
             self.bytes -= std::mem::take(&mut coming.bytes);
         }
     }
 
-    fn remove(&mut self, id: &TaskId) -> Option<Coming> {
-        let coming = self.coming.remove(id)?;
+    /// Has the tasks of a transaction read once more.
+    fn read_again(&mut self, key: &TransactionKey) {
+        let Some(Coming { stage: Stage::Reading { transaction, open, read }, bytes, .. }) = self.coming.get_mut(key)
+        else {
+            return;
+        };
+        let kept: usize = read.values().map(Seen::bytes).sum();
+        assert!(*bytes >= kept && self.bytes >= kept, "a task that was read was not counted");
+        *bytes -= kept;
+        self.bytes -= kept;
+        read.clear();
+        *open = transaction.named().collect();
+    }
+
+    fn remove(&mut self, key: &TransactionKey) -> Option<Coming> {
+        let coming = self.coming.remove(key)?;
         assert!(self.bytes >= coming.bytes, "a transaction was not counted");
         self.bytes -= coming.bytes;
         Some(coming)
@@ -138,72 +188,95 @@ impl Node {
     }
 
     fn take_transaction(&mut self, asker: Asker, transaction: Box<Transaction>) -> Result<(), Error> {
-        let (id, partition) = (transaction.id, self.partition_of(&transaction.id));
-        if !self.may_append(partition) {
+        let key = (self.decider_of(&transaction), transaction.id);
+        if !self.may_append(key.0) {
             return Err(Error::unavailable("the partition's leader has moved; ask again"));
         }
-        let ledger = &self.partitions[&partition].consensus.table.ledger;
-        // A refusal in the table may not be committed yet.
-        if let Some(outcome) = ledger.outcome_of(&id).filter(|_| !self.workflow.transactions.coming.contains_key(&id)) {
-            self.answer_transaction(asker, Response::Transacted(outcome));
-            return Ok(());
-        }
-        if ledger.may_have_finished(&id) {
-            let message = "too many transactions came since this one was first asked for, so that it is not known whether it was \
-                           made: look at its tasks, and make a new one if it was not";
-            return Err(Error::new(ErrorCode::TooOld, message));
-        }
-        if let Some(coming) = self.workflow.transactions.coming.get_mut(&id) {
+        // A refusal in the table may not be committed yet, so what is in progress comes first.
+        if let Some(coming) = self.workflow.transactions.coming.get_mut(&key) {
+            if matches!(coming.side, Side::Participant(_)) {
+                return Err(Error::new(ErrorCode::Conflict, "another transaction has this id; mint a new one"));
+            }
             coming.askers.retain(|other| other.node != asker.node);
             if coming.askers.len() < TRANSACTING_MAX {
                 coming.askers.push(asker);
             }
             return Ok(());
         }
+        let ledger = &self.partitions[&key.0].consensus.table.ledger;
+        if let Some(outcome) = ledger.outcome_of(&key.1) {
+            self.answer_transaction(asker, Response::Transacted(outcome));
+            return Ok(());
+        }
+        if ledger.may_have_finished(&key.1) {
+            return Err(too_late());
+        }
         // A transaction that never fits is refused for good, which is an operation.
         let room = self.check_capacity(transaction.adds.iter().map(|add| (&add.id, &add.spec)));
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })?;
-        let bytes = transaction.size_bytes();
-        if self.workflow.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
-            return Err(overloaded());
-        }
-        let open: BTreeSet<TaskId> = transaction.named().collect();
-        let stage = Stage::Reading { transaction, open: open.clone(), read: BTreeMap::new() };
-        let before = self.workflow.transactions.coming.insert(id, Coming { stage, askers: vec![asker], bytes: 0 });
-        assert!(before.is_none(), "a transaction is in progress twice");
-        if !self.workflow.transactions.keep(&id, bytes) {
-            self.workflow.transactions.remove(&id);
-            return Err(overloaded());
-        }
-        if open.is_empty() {
-            self.judge_transaction(id);
-        }
-        let timeout_ms = self.config.request_timeout_ms;
-        open.into_iter().for_each(|task| self.read_for(Reader::Transaction(id), task, timeout_ms));
+        let (bytes, (part, side)) = (transaction.size_bytes(), self.divide(key.0, *transaction)?);
+        self.begin_reading(key, (Box::new(part), bytes), side, vec![asker])?;
+        self.begin_round(key);
+        self.read_tasks_of(key);
         Ok(())
     }
 
+    /// Enters a transaction whose tasks are to be read next.
+    fn begin_reading(
+        &mut self,
+        key: TransactionKey,
+        (part, bytes): (Box<Transaction>, usize),
+        side: Side,
+        askers: Vec<Asker>,
+    ) -> Result<(), Error> {
+        let ledger = &self.partitions[&key.0].consensus.table.ledger;
+        if self.workflow.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
+            return Err(overloaded());
+        }
+        let open: BTreeSet<TaskId> = part.named().collect();
+        let stage = Stage::Reading { transaction: part, open, read: BTreeMap::new() };
+        let before = self.workflow.transactions.coming.insert(key, Coming { stage, side, askers, bytes: 0 });
+        assert!(before.is_none(), "a transaction is in progress twice");
+        if !self.workflow.transactions.keep(&key, bytes) {
+            self.workflow.transactions.remove(&key);
+            return Err(overloaded());
+        }
+        Ok(())
+    }
+
+    /// Reads the tasks that a transaction names here.
+    fn read_tasks_of(&mut self, key: TransactionKey) {
+        let Some(Coming { stage: Stage::Reading { open, .. }, .. }) = self.workflow.transactions.coming.get(&key)
+        else {
+            return;
+        };
+        let open = open.clone();
+        if open.is_empty() {
+            self.judge_transaction(key);
+        }
+        let timeout_ms = self.config.request_timeout_ms;
+        open.into_iter().for_each(|task| self.read_for(Reader::Transaction(key), task, timeout_ms));
+    }
+
     /// A majority has answered with what it knows of a task; `epoch` is the latest of theirs.
-    pub(crate) fn transaction_read(&mut self, id: TaskId, task: TaskId, read: Result<(&Task, Epoch), Error>) {
-        let Some(Coming { stage: Stage::Reading { .. }, .. }) = self.workflow.transactions.coming.get(&id) else {
+    pub(crate) fn transaction_read(&mut self, key: TransactionKey, task: TaskId, read: Result<(&Task, Epoch), Error>) {
+        let Some(Coming { stage: Stage::Reading { .. }, .. }) = self.workflow.transactions.coming.get(&key) else {
             return;
         };
         let (known, epoch) = match read {
             Ok(read) => read,
-            Err(error) => return self.drop_transaction(id, Response::Error(error.about(id))),
+            Err(error) => return self.fail_transaction(key, error),
         };
-        let partition = self.partition_of(&id);
-        let Some(replica) = self.partitions.get(&partition) else { return };
+        let Some(replica) = self.partitions.get(&key.0) else { return };
         if epoch > replica.consensus.viewstamp.epoch {
-            let error = Error::unavailable("the partition's leader has moved; ask again");
-            return self.drop_transaction(id, Response::Error(error.about(id)));
+            return self.fail_transaction(key, Error::unavailable("the partition's leader has moved; ask again"));
         }
         // A task that may have been forgotten here does not exist.
         if !replica.may_have_forgotten(&task) && !mutant!(self.config, TransactionUnasked) {
-            self.merge(partition, vec![(task, known.clone())]);
+            self.merge(key.0, vec![(task, known.clone())]);
         }
         let Some(Coming { stage: Stage::Reading { transaction, open, read }, .. }) =
-            self.workflow.transactions.coming.get_mut(&id)
+            self.workflow.transactions.coming.get_mut(&key)
         else {
             return;
         };
@@ -211,94 +284,119 @@ impl Node {
         if let Some(spec) = &known.spec {
             let changes = transaction.changes.iter().any(|change| change.id == task);
             let seen = Seen { hash: Content::hash(spec), spec: changes.then(|| spec.clone()) };
-            kept = seen.spec.as_ref().map_or(0, Content::size_bytes);
+            kept = seen.bytes();
             read.insert(task, seen);
         }
-        if !self.workflow.transactions.keep(&id, kept) {
-            self.drop_transaction(id, Response::Error(overloaded().about(id)));
+        if !self.workflow.transactions.keep(&key, kept) {
+            self.fail_transaction(key, overloaded());
         } else if done {
-            self.judge_transaction(id);
+            self.judge_transaction(key);
         }
     }
 
-    /// All named tasks are merged. Parts of their logs and results that are not in memory are loaded first, as versions depend on them.
-    fn judge_transaction(&mut self, id: TaskId) {
-        self.judge_with(id, BTreeMap::new());
+    /// Judges the tasks once all that are named are merged and all other partitions have voted. Parts of their logs and results that are
+    /// not in memory are loaded first, as versions depend on them.
+    fn judge_transaction(&mut self, key: TransactionKey) {
+        if self.workflow.transactions.is_read(&key) && self.all_have_voted(&key) {
+            self.judge_with(key, BTreeMap::new());
+        }
     }
 
     /// The log has returned the parts on which versions depend.
     pub(crate) fn loaded_for_transaction(
         &mut self,
-        id: TaskId,
+        key: TransactionKey,
         mut loaded: BTreeMap<Part, ByteBuf>,
         found: impl Iterator<Item = (Wanted, Option<Filling>)>,
     ) {
-        if !self.workflow.transactions.is_read(&id) {
+        if !self.workflow.transactions.is_read(&key) || !self.all_have_voted(&key) {
             return;
         }
         for (wanted, filling) in found {
             let Some(Filling::Bytes(bytes)) = filling else {
                 let error = Error::unavailable("a part of the task could not be read; ask again").about(wanted.id);
-                return self.drop_transaction(id, Response::Error(error));
+                return self.fail_transaction(key, error);
             };
             loaded.insert((wanted.id, wanted.slot, wanted.hash), bytes);
         }
-        self.judge_with(id, loaded);
+        self.judge_with(key, loaded);
     }
 
-    fn judge_with(&mut self, id: TaskId, loaded: BTreeMap<Part, ByteBuf>) {
-        assert!(self.workflow.transactions.is_read(&id), "a transaction is judged before its tasks are read");
-        let partition = self.partition_of(&id);
+    fn judge_with(&mut self, key: TransactionKey, loaded: BTreeMap<Part, ByteBuf>) {
+        assert!(self.workflow.transactions.is_read(&key), "a transaction is judged before its tasks are read");
+        let partition = key.0;
         let Some(Coming { stage: Stage::Reading { transaction, read, .. }, .. }) =
-            self.workflow.transactions.coming.get(&id)
+            self.workflow.transactions.coming.get(&key)
         else {
             return;
         };
         if !self.may_append(partition) {
-            let error = Error::unavailable("the partition has no leader");
-            return self.drop_transaction(id, Response::Error(error.about(id)));
+            return self.fail_transaction(key, Error::unavailable("the partition has no leader"));
         }
         let store = &self.partitions[&partition].store;
         let weighed = weighed(transaction);
         if let Some(task) = weighed.iter().find(|task| store.rival_of(task).is_some()) {
             let error = Error::unavailable("two values of a part of the task are being compared; ask again");
             let error = error.about(*task);
-            return self.drop_transaction(id, Response::Error(error));
+            return self.fail_transaction(key, error);
+        }
+        let granted = transaction.named().find(|task| self.is_being_granted(partition, task));
+        if let Some(task) = granted {
+            let error = Error::unavailable("the task is just being granted; ask again").about(task);
+            return self.fail_transaction(key, error);
         }
         let weighed = weighed.into_iter().filter_map(|id| Some((id, store.task(&id)?)));
         let away = weighed.flat_map(|(id, task)| task.blobs_wanted(id));
         let wanted: Vec<Wanted> = away.filter(|it| !loaded.contains_key(&(it.id, it.slot, it.hash))).collect();
         let loaded_bytes: usize = loaded.values().map(|bytes| bytes.len()).sum();
         if wanted.iter().map(|wanted| wanted.bytes as usize).sum::<usize>() + loaded_bytes > LOAD_BYTES_MAX {
-            let error = Error::new(ErrorCode::Invalid, LOGS_TOO_LARGE);
-            return self.drop_transaction(id, Response::Error(error.about(id)));
+            return self.fail_transaction(key, Error::new(ErrorCode::Invalid, LOGS_TOO_LARGE));
         }
         if !wanted.is_empty() {
-            return self.load(Then::Judge { id, loaded }, wanted);
+            return self.load(Then::Judge { key, loaded }, wanted);
         }
         let consensus = &self.partitions[&partition].consensus;
         let at = Token { epoch: consensus.viewstamp.epoch, number: consensus.viewstamp.length + 1 };
+        // Where other partitions take part, this was checked before.
+        let is_alone = matches!(self.workflow.transactions.coming[&key].side, Side::Alone);
+        let logs_depends = !is_alone || self.everyone_speaks(Versions::ACROSS);
         let judged = self.admit_additions(partition, transaction).and_then(|bugs| {
             let at_ms = transaction.at_ms;
             let end = Some(claim_end(ClaimOutcome::Released, at_ms, ""));
-            Judge { config: &self.config, replica: &self.partitions[&partition], read, loaded: &loaded, at, at_ms, end }
+            let replica = &self.partitions[&partition];
+            Judge { config: &self.config, replica, read, loaded: &loaded, at, at_ms, end, logs_depends }
                 .judge(transaction, bugs)
         });
         let ledger = &self.partitions[&partition].consensus.table.ledger;
-        match judged {
+        let judged = judged.and_then(|judged| match judged {
             // Other transactions were decided while its tasks were read.
-            Ok(Ok(decided)) if !ledger.has_room(decided.size_bytes()) => {
-                self.drop_transaction(id, Response::Error(overloaded().about(id)));
-            }
-            Err(error) if error.passes() => self.drop_transaction(id, Response::Error(error.about(id))),
+            Ok(decided) if !ledger.has_room(decided.size_bytes()) => Err(overloaded()),
+            judged => Ok(judged),
+        });
+        match self.workflow.transactions.coming.get(&key).map(|coming| &coming.side) {
+            Some(Side::Alone) => self.judged_alone(key, judged),
+            Some(Side::Coordinator(_)) => self.judged_by_coordinator(key, judged),
+            Some(Side::Participant(_)) => self.judged_by_participant(key, judged),
+            None => {}
+        }
+    }
+
+    /// Whether a grant of the task may still be taken back by its leader, so that it was never made.
+    fn is_being_granted(&self, partition: PartitionId, id: &TaskId) -> bool {
+        let entry = self.partitions[&partition].consensus.claim_entry(id);
+        let held = entry.filter(|entry| entry.state == ClaimState::Held);
+        held.is_some_and(|entry| self.is_unreported(partition, &(*id, entry.token)))
+    }
+
+    fn judged_alone(&mut self, key: TransactionKey, judged: Judged) {
+        match judged {
+            Err(error) if error.passes() => self.drop_transaction(key, Response::Error(error.about(key.1))),
             Err(error) => {
                 let refusal = Refusal { bugs: vec![error.message.clone()], ..Refusal::default() };
-                self.refuse_transaction(id, Box::new(refusal), Response::Error(error.about(id)));
+                self.refuse_transaction(key, Box::new(refusal), Response::Error(error.about(key.1)));
             }
-            Ok(Err(refusal)) => {
-                self.refuse_transaction(id, refusal.clone(), Response::Transacted(Err(refusal)));
-            }
-            Ok(Ok(decided)) => self.decide_transaction(id, decided),
+            Ok(Err(refusal)) => self.refuse_transaction(key, refusal.clone(), Response::Transacted(Err(refusal))),
+            Ok(Ok(decided)) => self.decide_transaction(key, decided),
         }
     }
 
@@ -309,6 +407,10 @@ impl Node {
         let mut bugs = Vec::new();
         for add in &transaction.adds {
             let replica = &self.partitions[&partition];
+            if replica.consensus.table.ledger.is_adding(&add.id) {
+                let error = Error::unavailable("another transaction adds a task with the same id; ask again");
+                return Err(error.about(add.id));
+            }
             if replica.store.knows(&add.id) {
                 bugs.push(format!("there is a task {} already", add.id));
             } else if replica.may_have_forgotten(&add.id) {
@@ -321,110 +423,32 @@ impl Node {
         Ok(bugs)
     }
 
-    fn decide_transaction(&mut self, id: TaskId, decided: Decided) {
-        let partition = self.partition_of(&id);
-        self.workflow.transactions.enter(&id, Stage::Decided);
-        let decided = Arc::new(decided);
-        self.append(partition, Op::Decide { id, decided }, Some(Waiting::Decide { id }));
-    }
-
-    fn refuse_transaction(&mut self, id: TaskId, refusal: Box<Refusal>, response: Response) {
-        if mutant!(self.config, RefusalForgotten) {
-            return self.drop_transaction(id, response);
-        }
-        self.workflow.transactions.enter(&id, Stage::Refused { response: Box::new(response) });
-        self.append(self.partition_of(&id), Op::Refuse { id, refusal }, Some(Waiting::Refuse { id }));
-    }
-
-    /// The refusal is committed, so no leader can make the transaction any more.
-    pub(crate) fn transaction_refused(&mut self, id: TaskId) {
-        let Some(Coming { stage: Stage::Refused { response }, .. }) = self.workflow.transactions.coming.get(&id) else {
-            return;
-        };
-        let response = response.as_ref().clone();
-        self.drop_transaction(id, response);
-    }
-
-    /// The decision is committed, so no leader can ignore it any more: now it may become facts.
-    pub(crate) fn transaction_decided(&mut self, id: TaskId) {
-        self.workflow.transactions.enter(&id, Stage::Writing { under_way: false });
-        self.write_transaction(id);
-    }
-
-    fn write_transaction(&mut self, id: TaskId) {
-        let partition = self.partition_of(&id);
-        let Some(decided) = self.partitions[&partition].consensus.table.ledger.decided().get(&id).cloned() else {
-            return;
-        };
-        self.workflow.transactions.enter(&id, Stage::Writing { under_way: true });
-        self.write_for(Writer::Transaction(id), decided.facts.clone(), (Acks::Quorum, false));
-    }
-
-    /// The decided facts are on the disks of a majority, or are not yet.
-    pub(crate) fn transaction_written(&mut self, id: TaskId, results: &[Result<Acked, Error>]) {
-        let partition = self.partition_of(&id);
-        let may_append = self.may_append(partition);
-        let Some(Coming { stage: stage @ Stage::Writing { .. }, .. }) = self.workflow.transactions.coming.get_mut(&id)
-        else {
-            // Of an earlier leadership.
-            return;
-        };
-        // An id that is from the future by some clock is a passing refusal too. A final refusal means that other clients have used an
-        // id for something else meanwhile.
-        let passes = |error: &Error| error.passes() || error.code == ErrorCode::IdFromFuture;
-        let again = results.iter().any(|result| result.as_ref().is_err_and(passes));
-        if again || !may_append {
-            *stage = Stage::Writing { under_way: false };
-            self.timers.set_earliest(Key::Drop(partition), self.after_ms(WRITE_AGAIN_MS));
-            return self.tell_full(id, results);
-        }
-        self.append(partition, Op::Made { id }, None);
-        if let Some(outcome) = self.partitions[&partition].consensus.table.ledger.outcome_of(&id) {
-            self.drop_transaction(id, Response::Transacted(outcome));
-        }
-    }
-
-    /// Answers the askers of a transaction for which disks have no space, so that they do not wait until there is some.
-    fn tell_full(&mut self, id: TaskId, results: &[Result<Acked, Error>]) {
-        let errors = results.iter().filter_map(|result| result.as_ref().err());
-        let mut errors = errors.map(|error| unwritten(error, "it is decided, and could not be written yet").about(id));
-        let Some(error) = errors.find(|error| error.code == ErrorCode::Unknown) else { return };
-        let Some(coming) = self.workflow.transactions.coming.get_mut(&id) else { return };
-        let askers = std::mem::take(&mut coming.askers);
-        askers.into_iter().for_each(|asker| self.answer_transaction(asker, Response::Error(error.clone())));
-    }
-
-    /// A new leader goes on with decided transactions.
-    pub(crate) fn inherit_transactions(&mut self, partition: PartitionId) {
-        let decided = self.partitions[&partition].consensus.table.ledger.decided().keys().copied();
-        for id in decided.collect::<Vec<_>>() {
-            let coming = Coming { stage: Stage::Writing { under_way: false }, askers: Vec::new(), bytes: 0 };
-            self.workflow.transactions.coming.insert(id, coming);
-            self.write_transaction(id);
-        }
-    }
-
-    /// Writes again what could not be written.
-    pub(crate) fn settle_transactions(&mut self, partition: PartitionId) {
-        let idle = |coming: &Coming| matches!(coming.stage, Stage::Writing { under_way: false });
-        let decided = self.partitions[&partition].consensus.table.ledger.decided().keys();
-        let is_idle = |id: &&TaskId| self.workflow.transactions.coming.get(id).is_some_and(idle);
-        for id in decided.filter(is_idle).copied().collect::<Vec<_>>() {
-            self.write_transaction(id);
+    /// A transaction cannot be judged now, or never: its requester learns of it.
+    fn fail_transaction(&mut self, key: TransactionKey, error: Error) {
+        match self.workflow.transactions.coming.get(&key).map(|coming| &coming.side) {
+            Some(Side::Alone) => self.drop_transaction(key, Response::Error(error.about(key.1))),
+            Some(Side::Coordinator(_)) if error.passes() => self.put_off_round(key, error),
+            Some(Side::Coordinator(_)) => self.drop_transaction(key, Response::Error(error.about(key.1))),
+            Some(Side::Participant(_)) => self.vote_no(key, error),
+            None => {}
         }
     }
 
     /// The leader steps down: the outcomes are unknown yet.
     pub(crate) fn forget_transactions_of(&mut self, partition: PartitionId) {
-        let here = |id: &&TaskId| self.partition_of(id) == partition;
-        for id in self.workflow.transactions.coming.keys().filter(here).copied().collect::<Vec<_>>() {
+        let of = (partition, TaskId::MIN)..=(partition, TaskId::MAX);
+        let here: Vec<TransactionKey> = self.workflow.transactions.coming.range(of).map(|(key, _)| *key).collect();
+        for key in here {
             let error = Error::unavailable("the partition's leader has moved; ask again");
-            self.drop_transaction(id, Response::Error(error.about(id)));
+            self.drop_transaction(key, Response::Error(error.about(key.1)));
         }
+        self.timers.cancel(Key::Transactions(partition));
     }
 
-    fn drop_transaction(&mut self, id: TaskId, response: Response) {
-        let Some(coming) = self.workflow.transactions.remove(&id) else { return };
+    /// Ends what this leader does for a transaction. A round that is not decided is given up.
+    fn drop_transaction(&mut self, key: TransactionKey, response: Response) {
+        self.give_up_round(key);
+        let Some(coming) = self.workflow.transactions.remove(&key) else { return };
         coming.askers.into_iter().for_each(|asker| self.answer_transaction(asker, response.clone()));
     }
 
@@ -433,6 +457,9 @@ impl Node {
             .send(asker.node, Forwarding::Forwarded { request_id: asker.request_id, response: Box::new(response) });
     }
 }
+
+/// Effects of a transaction on the tasks of a partition, or what is not as expected. An error means that it cannot be decided.
+type Judged = Result<Result<Decided, Box<Refusal>>, Error>;
 
 /// Tasks whose versions are expected or reported.
 fn weighed(transaction: &Transaction) -> BTreeSet<TaskId> {
@@ -444,4 +471,10 @@ fn weighed(transaction: &Transaction) -> BTreeSet<TaskId> {
 
 fn overloaded() -> Error {
     Error::new(ErrorCode::Overloaded, "too many transactions are under way; ask again")
+}
+
+fn too_late() -> Error {
+    let message = "too many transactions came since this one was first asked for, so that it is not known whether it was made: look at \
+                   its tasks, and make a new one if it was not";
+    Error::new(ErrorCode::TooOld, message)
 }

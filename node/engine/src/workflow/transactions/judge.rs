@@ -1,7 +1,7 @@
 //! Optimistic validation of a transaction, and its effects on its tasks.
 
 use crdts::CvRDT;
-use norn_model::claim_table::ledger::{Decided, Stamps};
+use norn_model::claim_table::ledger::Decided;
 use norn_model::claim_table::table::ClaimState;
 use norn_model::config::{Config, mutant};
 use norn_model::limits::DECIDED_BYTES_MAX;
@@ -30,6 +30,13 @@ pub(crate) struct Seen {
     pub spec: Option<Arc<Spec>>,
 }
 
+impl Seen {
+    /// Bytes that are kept for it, for budgets.
+    pub fn bytes(&self) -> usize {
+        self.spec.as_ref().map_or(0, Content::size_bytes)
+    }
+}
+
 /// Compares tasks with what a transaction expects.
 pub(crate) struct Judge<'a> {
     pub config: &'a Config,
@@ -44,6 +51,8 @@ pub(crate) struct Judge<'a> {
     pub at_ms: u64,
     /// End recorded for claims that it takes back, if all nodes can read such records.
     pub end: Option<Arc<ClaimEnd>>,
+    /// Whether all nodes can read what a transaction depended on.
+    pub logs_depends: bool,
 }
 
 /// Result of looking up a task.
@@ -62,14 +71,14 @@ impl Judge<'_> {
     pub fn judge(&self, transaction: &Transaction, bugs: Vec<String>) -> Result<Result<Decided, Box<Refusal>>, Error> {
         let mut refusal = Refusal { bugs, ..Refusal::default() };
         for Change { id, expected, .. } in &transaction.changes {
-            match self.find(id, *expected)? {
+            match self.find(id, *expected, true)? {
                 Found::There => {}
                 Found::Owned => refusal.owned.push(*id),
                 Found::Absent => refusal.changes.push(*id),
             }
         }
         for Delete { id, expected, .. } in &transaction.deletes {
-            match self.find(id, *expected)? {
+            match self.find(id, *expected, true)? {
                 Found::There => {}
                 Found::Owned => refusal.owned.push(*id),
                 Found::Absent => refusal.deletes.push(*id),
@@ -77,16 +86,19 @@ impl Judge<'_> {
         }
         for depend in &transaction.depends {
             // It may be held by any claim.
-            if matches!(self.find(&depend.id, depend.expected)?, Found::Absent) {
+            if matches!(self.find(&depend.id, depend.expected, false)?, Found::Absent) {
                 refusal.depends.push(depend.id);
             }
         }
         if refusal.is_empty() { self.decided(transaction).map(Ok) } else { Ok(Err(Box::new(refusal))) }
     }
 
-    fn find(&self, id: &TaskId, expected: Expected) -> Result<Found, Error> {
+    /// Looks a task up. Several transactions may depend on a task at once, and one changes it.
+    fn find(&self, id: &TaskId, expected: Expected, changes: bool) -> Result<Found, Error> {
         let consensus = &self.replica.consensus;
-        if consensus.table.ledger.is_locked(id) && !mutant!(self.config, TransactionUnlocked) {
+        let ledger = &consensus.table.ledger;
+        let is_locked = if changes { ledger.is_locked(id) } else { ledger.is_changing(id) };
+        if is_locked && !mutant!(self.config, TransactionUnlocked) {
             return Err(Error::unavailable("another transaction changes the same task; ask again"));
         }
         let Some(task) = self.replica.store.task(id) else { return Ok(Found::Absent) };
@@ -121,8 +133,7 @@ impl Judge<'_> {
 
     fn decided(&self, transaction: &Transaction) -> Result<Decided, Error> {
         let end = self.end.clone().filter(|_| transaction.changes.iter().any(|change| change.release));
-        let mut decided =
-            Decided { facts: Vec::new(), locked: Vec::new(), freed: Vec::new(), stamps: Stamps::default(), end };
+        let mut decided = Decided { end, ..Decided::default() };
         for add in &transaction.adds {
             let fact = Task::from_spec(Arc::new(add.spec.clone()));
             decided.stamps.push((add.id, version(&fact, None)));
@@ -138,6 +149,10 @@ impl Judge<'_> {
         let changed = transaction.changes.iter().map(|change| change.id);
         decided.locked = changed.chain(transaction.deletes.iter().map(|delete| delete.id)).collect();
         decided.locked.sort_unstable();
+        if self.logs_depends {
+            decided.depends.clone_from(&transaction.depends);
+            decided.depends.sort_unstable_by_key(|depend| depend.id);
+        }
         let bytes = decided.size_bytes();
         if bytes > DECIDED_BYTES_MAX {
             let message = format!(
