@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_model::config::Mutant;
 
 /// All bugs that the simulator catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 104] = [
+pub const ALL: [(&str, Mutant); 111] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -80,6 +80,13 @@ pub const ALL: [(&str, Mutant); 104] = [
     ("transaction-unlocked", Mutant::TransactionUnlocked),
     ("refusal-forgotten", Mutant::RefusalForgotten),
     ("decided-forgotten", Mutant::DecidedForgotten),
+    ("vote-before-quorum", Mutant::VoteBeforeQuorum),
+    ("rounds-mixed", Mutant::RoundsMixed),
+    ("vote-of-any-round", Mutant::VoteOfAnyRound),
+    ("depends-unlocked", Mutant::DependsUnlocked),
+    ("round-guessed", Mutant::RoundGuessed),
+    ("decision-forgotten", Mutant::DecisionForgotten),
+    ("outcome-unasked", Mutant::OutcomeUnasked),
     ("members-miscounted", Mutant::MembersMiscounted),
     ("joins-unheard", Mutant::JoinsUnheard),
     ("sessions-cut-short", Mutant::SessionsCutShort),
@@ -124,6 +131,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         rate_percent: Some(0),
         concurrency_percent: Some(0),
         transaction_percent: Some(0),
+        across_percent: Some(0),
         key_concurrency_percent: Some(0),
         fair_percent: Some(0),
         ..unheld.clone()
@@ -369,6 +377,27 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
             lost_writes_percent: Some(30),
             crash_mean_ms: Some(1_000),
             exchange_interval_ms: Some(5_000),
+            ..plain
+        },
+        Mutant::VoteBeforeQuorum | Mutant::RoundsMixed => Overrides {
+            transaction_percent: Some(100),
+            across_percent: Some(100),
+            producers: Some(6),
+            crash_mean_ms: Some(1_000),
+            lost_writes_percent: Some(50),
+            delay_us_max: Some(200_000),
+            ..plain
+        },
+        Mutant::VoteOfAnyRound
+        | Mutant::DependsUnlocked
+        | Mutant::RoundGuessed
+        | Mutant::DecisionForgotten
+        | Mutant::OutcomeUnasked => Overrides {
+            transaction_percent: Some(100),
+            across_percent: Some(100),
+            producers: Some(6),
+            crash_mean_ms: Some(1_000),
+            delay_us_max: Some(100_000),
             ..plain
         },
         Mutant::DecidedForgotten => Overrides {

@@ -278,6 +278,8 @@ options! {
     concurrency_percent: u64,
     /// Occasions on which producers change several tasks in a transaction, in a hundred.
     transaction_percent: u64,
+    /// Those transactions that may change tasks of two routing tags, in a hundred.
+    across_percent: u64,
     /// Queues of which several tasks with the same key may be held at once, in a hundred.
     key_concurrency_percent: u64,
     /// Queues with fair queueing of their keys, in a hundred.
@@ -526,6 +528,7 @@ impl Options {
             rate_percent: 0,
             concurrency_percent: 0,
             transaction_percent: 0,
+            across_percent: 0,
             key_concurrency_percent: 0,
             fair_percent: 0,
             forged_percent: 0,

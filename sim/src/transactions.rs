@@ -1,5 +1,5 @@
-//! Applications that change several tasks in a transaction: the tasks of a bank, which have one routing tag. Workers claim them now
-//! and then, and change or end them, too; after healing they are worked off as all others are.
+//! Applications that change several tasks in a transaction: the tasks of a bank, which have one routing tag, or of two banks. Workers
+//! claim them now and then, and change or end them, too; after healing they are worked off as all others are.
 
 use crate::adapter::{Call, ChangeDraft, Draft, Seen, TransactionDraft};
 use crate::workload::{Act, Purpose};
@@ -42,8 +42,48 @@ impl World {
 
     /// Schedules the next transaction.
     pub fn go_on_banking(&mut self, client: usize) {
-        let delay_us = self.randoms.transactions.between(10_000, 1_000_000);
+        // Those that lie apart are to get in each other's way.
+        let delay_us = if self.options.across_percent > 0 {
+            self.randoms.across.between(5_000, 200_000)
+        } else {
+            self.randoms.transactions.between(10_000, 1_000_000)
+        };
         self.act_in(client, delay_us, Act::Transact);
+    }
+
+    /// Changes one of two tasks that many want to change, and goes by the other, so that two such transactions may overlook each other.
+    fn draw_crossing(&mut self, one: (TaskId, TaskVersion), other: (TaskId, TaskVersion)) -> TransactionDraft {
+        let (changed, depended) = if self.randoms.across.chance(1, 2) { (one, other) } else { (other, one) };
+        let payload = self.coin().spec.payload;
+        TransactionDraft::new()
+            .change(ChangeDraft::of(Seen::from(changed)).payload(payload))
+            .depend(Seen::from(depended))
+    }
+
+    /// Lets a holder's transaction go by a task of another bank, or change it.
+    fn with_other_bank(&mut self, own: u32, draft: TransactionDraft) -> TransactionDraft {
+        let others = self.banks.0.iter().filter(|(tag, _)| **tag != own);
+        let others: Vec<(TaskId, TaskVersion)> =
+            others.filter_map(|(_, tasks)| tasks.first_key_value().map(|(id, version)| (*id, *version))).collect();
+        if others.is_empty() || self.draw_other(0, 2).is_none() {
+            return draft;
+        }
+        let other = Seen::from(others[self.randoms.across.below(others.len() as u64) as usize]);
+        if self.randoms.across.chance(1, 2) {
+            return draft.depend(other);
+        }
+        let payload = self.coin().spec.payload;
+        draft.change(ChangeDraft::of(other).payload(payload))
+    }
+
+    /// Another bank whose tasks a transaction changes, too.
+    fn draw_other(&mut self, bank: usize, banks: usize) -> Option<usize> {
+        let percent = self.options.across_percent;
+        if percent == 0 || banks < 2 || !self.randoms.across.chance(percent, 100) {
+            return None;
+        }
+        self.count("sometimes: transaction across banks");
+        Some((bank + 1 + self.randoms.across.below(banks as u64 - 1) as usize) % banks)
     }
 
     fn coin(&mut self) -> Draft {
@@ -64,8 +104,22 @@ impl World {
             self.count("sometimes: bank founded");
             return (0..=count).fold(TransactionDraft::new(), |draft, _| draft.enqueue(self.coin()));
         }
-        let (_, mut tasks) = known[self.randoms.transactions.below(known.len() as u64) as usize].clone();
-        let mut draft = TransactionDraft::new();
+        let bank = self.randoms.transactions.below(known.len() as u64) as usize;
+        let mut tasks = known[bank].1.clone();
+        let (mut draft, mut count) = (TransactionDraft::new(), count);
+        if let Some(other) = self.draw_other(bank, known.len()) {
+            let (_, others) = &known[other];
+            if self.randoms.across.chance(1, 2) {
+                return self.draw_crossing(tasks[0], others[0]);
+            }
+            let place = self.randoms.across.below(others.len() as u64) as usize;
+            tasks.extend(others.iter().skip(place).take(2));
+            count += 1;
+            if self.randoms.across.chance(1, 3) {
+                let coin = self.coin();
+                draft = draft.enqueue(Draft { near: Some(others[place].0), ..coin });
+            }
+        }
         for _ in 0..count.min(tasks.len() as u64) {
             let (id, version) = tasks.swap_remove(self.randoms.transactions.below(tasks.len() as u64) as usize);
             let seen = if self.randoms.transactions.chance(2, 3) { Seen::from((id, version)) } else { Seen::from(id) };
@@ -95,6 +149,7 @@ impl World {
         } else {
             TransactionDraft::new().delete(seen).enqueue(coin)
         };
+        let draft = self.with_other_bank(task.id.tag(), draft);
         self.submit(client, Call::Transact { draft: Box::new(draft) }, Purpose::Plain);
         true
     }

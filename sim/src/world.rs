@@ -293,6 +293,8 @@ pub struct Randoms {
     pub sessions: Random,
     /// Transactions.
     pub transactions: Random,
+    /// Transactions of tasks that lie apart.
+    pub across: Random,
     /// Watchers.
     pub watches: Random,
     /// Queues that are paused or held up.
@@ -374,21 +376,25 @@ fn descendant(random: &Random, generations: u32) -> Random {
     descendant
 }
 
+/// How messages travel.
+fn weather(options: &Options) -> Weather {
+    Weather {
+        loss_ppm: options.loss_ppm,
+        duplicate_ppm: options.duplicate_ppm,
+        delay_us_min: options.delay_us_min,
+        delay_us_max: options.delay_us_max,
+        spike_ppm: options.spike_ppm,
+        spike_us_max: options.spike_us_max,
+        ordered: options.ordered,
+        replay_ppm: options.replay_ppm,
+        replay_us_max: options.replay_us_max,
+    }
+}
+
 impl World {
     /// The world of a seed, before anything happened.
     pub fn new(mut random: Random, options: Options, keep: Keep) -> World {
-        let weather = Weather {
-            loss_ppm: options.loss_ppm,
-            duplicate_ppm: options.duplicate_ppm,
-            delay_us_min: options.delay_us_min,
-            delay_us_max: options.delay_us_max,
-            spike_ppm: options.spike_ppm,
-            spike_us_max: options.spike_us_max,
-            ordered: options.ordered,
-            replay_ppm: options.replay_ppm,
-            replay_us_max: options.replay_us_max,
-        };
-        let network = Network::new(random.child(), weather);
+        let network = Network::new(random.child(), weather(&options));
         let randoms = Randoms {
             clocks: random.child(),
             workload: random.child(),
@@ -413,6 +419,7 @@ impl World {
             groups: descendant(&random, 17),
             sessions: descendant(&random, 18),
             transactions: descendant(&random, 20),
+            across: descendant(&random, 27),
             watches: descendant(&random, 21),
             holds: descendant(&random, 23),
             leaves: descendant(&random, 24),

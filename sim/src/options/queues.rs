@@ -106,5 +106,9 @@ impl Options {
         if copy.chance(1, 4) {
             self.purge_percent = copy.between(10, 80);
         }
+        copy = copy.child();
+        if copy.chance(2, 3) && self.transaction_percent > 0 {
+            self.across_percent = copy.between(20, 100);
+        }
     }
 }

@@ -97,8 +97,9 @@ impl Life {
 
     /// Takes in a whole table: claims that it has as before go on.
     fn install(&mut self, partition: PartitionId, table: &ClaimTable) {
-        let ending: BTreeSet<TaskId> =
-            table.ledger.decided().values().flat_map(|decided| decided.freed.iter().map(|(id, ..)| *id)).collect();
+        let prepared = table.ledger.prepared().values().map(|prepared| &prepared.decided);
+        let ending = table.ledger.decided().values().chain(prepared);
+        let ending: BTreeSet<TaskId> = ending.flat_map(|decided| decided.freed.iter().map(|(id, ..)| *id)).collect();
         let goes_on = |id: &TaskId, at: Viewstamp| {
             let entry = table.entries.get(id).filter(|entry| entry.state == ClaimState::Held && entry.renewed == at);
             entry.is_some() && !ending.contains(id)
@@ -136,7 +137,12 @@ impl Life {
             }
             Op::Void { items } => self.let_go(partition, items.iter().map(|(id, _)| *id)),
             Op::Drop { items } => self.let_go(partition, items.iter().map(|item| item.id)),
-            Op::Decide { decided, .. } => self.let_go(partition, decided.freed.iter().map(|(id, ..)| *id)),
+            Op::Prepare { prepared, .. } => {
+                self.let_go(partition, prepared.decided.freed.iter().map(|(id, ..)| *id));
+            }
+            Op::Decide { decided, .. } | Op::DecideAcross { decided, .. } => {
+                self.let_go(partition, decided.freed.iter().map(|(id, ..)| *id))
+            }
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! After healing, the replicas of each partition are equal, one of them leads, and every task has ended.
+//! After healing, the replicas of each partition are equal, one of them leads, every task has ended, and no lock of a transaction is left.
 //! (ARCHITECTURE.md I-12, I-23)
 
 use super::Property;
@@ -59,6 +59,10 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         let open = store.tasks.iter().find(|(id, task)| is_open(task) && !lacks_members(id, task, store.wall_ms));
         if let Some((id, _)) = open {
             return Some(format!("partition {partition}: task {id} has not ended"));
+        }
+        if store.view.transactions > 0 {
+            let count = store.view.transactions;
+            return Some(format!("partition {partition}: the locks of {count} transactions are left"));
         }
         // A task's claim stays until all that the task still brings, such as a dead letter, is handed over.
         if store.view.claims > 0 {

@@ -35,6 +35,7 @@ mod reached;
 mod room;
 mod schedules;
 mod sealed;
+mod serial;
 mod succession;
 mod tokens;
 mod transactions;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<turns::Turns>::default(),
         Box::<unique::Unique>::default(),
         Box::<transactions::Transactions>::default(),
+        Box::<serial::Serial>::default(),
         Box::<completion::Completion>::default(),
         Box::<dependencies::Dependencies>::default(),
         Box::<groups::Groups>::default(),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// For each planted bug a seed from which it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`. A change of what
 /// the simulator draws requires a search for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 104] = [
+const CAUGHT_FROM: [(Mutant, u64); 110] = [
     (Mutant::VoteNotDurable, 21),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -75,6 +75,12 @@ const CAUGHT_FROM: [(Mutant, u64); 104] = [
     (Mutant::TransactionUnlocked, 20),
     (Mutant::RefusalForgotten, 81),
     (Mutant::DecidedForgotten, 44),
+    (Mutant::VoteBeforeQuorum, 5),
+    (Mutant::VoteOfAnyRound, 148),
+    (Mutant::DependsUnlocked, 80),
+    (Mutant::RoundGuessed, 5),
+    (Mutant::DecisionForgotten, 1),
+    (Mutant::OutcomeUnasked, 1),
     (Mutant::MembersMiscounted, 6),
     (Mutant::JoinsUnheard, 1001),
     (Mutant::SessionsCutShort, 56),
@@ -119,9 +125,19 @@ const CAUGHT_FROM: [(Mutant, u64); 104] = [
 const SEEDS_EACH: u64 = 60;
 
 /// Checks the nodes' state rarely: many seeds are tried, and these bugs show in what clients see. Nodes handle each message by itself,
-/// as with peers of protocol version 3, unless the bug is about what is handled together.
+/// as with peers of protocol version 3, unless the bug is about what is handled together, or about what a later version brought.
 fn seldom(mutant: Mutant) -> Overrides {
-    let together = matches!(mutant, Mutant::GroupAnswersEarly | Mutant::TurnWrittenInPart | Mutant::HeadsOfTurnBefore);
+    let across = matches!(
+        mutant,
+        Mutant::VoteBeforeQuorum
+            | Mutant::VoteOfAnyRound
+            | Mutant::DependsUnlocked
+            | Mutant::RoundGuessed
+            | Mutant::DecisionForgotten
+            | Mutant::OutcomeUnasked
+    );
+    let turns = matches!(mutant, Mutant::GroupAnswersEarly | Mutant::TurnWrittenInPart | Mutant::HeadsOfTurnBefore);
+    let together = across || turns;
     let (enveloped, gather_us_max) = (Some(together), (!together).then_some(0));
     Overrides { check_every: Some(128), enveloped, gather_us_max, ..Overrides::default() }
 }
