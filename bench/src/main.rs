@@ -15,6 +15,7 @@
 //! cargo run --release -p norn-bench -- absence
 //! cargo run --release -p norn-bench -- restart
 //! cargo run --release -p norn-bench -- store --clients 1,16,64
+//! cargo run --release -p norn-bench -- transactions --clients 1,16
 //! cargo run --release -p norn-bench -- idle
 //! cargo run --release -p norn-bench -- growth
 //! cargo run --release -p norn-bench -- failover --kills 30
@@ -48,6 +49,7 @@ mod report;
 mod restart;
 mod store;
 mod system;
+mod transactions;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};
@@ -94,6 +96,8 @@ enum Command {
     Restart(restart::Options),
     /// A store in this process beside a cluster: the same lifecycles on both, in turns, as a ratio.
     Store(store::Options),
+    /// Transactions of tasks in two partitions beside those in one, in turns, as a ratio.
+    Transactions(transactions::Options),
     /// The node that leads most partitions is killed again and again: how long clients of all nodes wait.
     Failover(failover::Options),
     /// Other queues beside Norn: the same work on each, in turns, with ratios. Installs them into a directory of its own.
@@ -138,6 +142,7 @@ fn main() -> ExitCode {
         Command::Idle(options) => runtime.block_on(idle::run(&options, report)),
         Command::Restart(options) => restart::run(&options, report),
         Command::Store(options) => runtime.block_on(store::run(&options, report)),
+        Command::Transactions(options) => runtime.block_on(transactions::run(&options, report)),
         Command::Failover(options) => runtime.block_on(failover::run(&options, report)),
         #[cfg(feature = "peers")]
         Command::Peers(options) => runtime.block_on(peers::run(&options, json, report)),
