@@ -1,8 +1,9 @@
 //! A worker: handlers by task type, and the protocol around them.
 //!
 //! A [`Worker`] claims only while it has room, runs one handler for each task, renews all its claims in the background, stops a handler
-//! whose lease is lost or whose [time limit](Worker::time_limit) is over, reports outcomes, and drains gracefully. The claim for the next
-//! task leaves together with the report of the last. With many claims it is cheaper under a [session](Worker::session).
+//! whose lease is lost, that makes no [progress](Worker::progress_limit) or runs for [too long](Worker::time_limit), reports outcomes,
+//! and drains gracefully. The claim for the next task leaves together with the report of the last. With many claims it is cheaper under a
+//! [session](Worker::session).
 //!
 //! A handler may run more than once for a task, and after a lost lease another worker may already run. Effects on outside systems
 //! should therefore carry two values. The task's [id](Context::id) is an idempotency key: it lets the target recognize a repeat, such
@@ -57,8 +58,8 @@ use std::time::Duration;
 
 pub use context::Context;
 
-/// Default time limit of handlers.
-pub const TIME_LIMIT: Duration = Duration::from_secs(3_600);
+/// Default progress limit of handlers.
+pub const PROGRESS_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// Outcome of a handler for its task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,9 +94,10 @@ pub struct Summary {
     pub retried: u64,
     /// Reported as invalid.
     pub invalid: u64,
-    /// Given up, and reported as failed, because the handler ran longer than its [limit](Worker::time_limit).
+    /// Given up, and reported as failed, because the handler passed its [time limit](Worker::time_limit) or its
+    /// [progress limit](Worker::progress_limit).
     pub timed_out: u64,
-    /// Ended by itself after the [limit](Worker::time_limit) of its handler: counted under its outcome, too.
+    /// Ended by itself after a limit of its handler: counted under its outcome, too.
     pub overran: u64,
     /// Lost to the end of the lease, to another claim or to a cancellation, or not reported in time.
     pub lost: u64,
@@ -108,9 +110,9 @@ pub struct Summary {
 /// ```
 /// use norn_client::worker::HandlerOptions;
 /// use std::time::Duration;
-/// let options = HandlerOptions::new().lease(Duration::from_secs(600)).time_limit(Duration::from_secs(4 * 3_600));
-/// # let (lease, time_limit) = (Duration::from_secs(600), Duration::from_secs(14_400));
-/// # assert_eq!(options, HandlerOptions { lease: Some(lease), time_limit: Some(time_limit) });
+/// let options = HandlerOptions::new().progress_limit(Duration::from_secs(600)).time_limit(Duration::from_secs(4 * 3_600));
+/// # let (progress_limit, time_limit) = (Some(Duration::from_secs(600)), Some(Duration::from_secs(14_400)));
+/// # assert_eq!(options, HandlerOptions { lease: None, time_limit, progress_limit });
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HandlerOptions {
@@ -118,6 +120,8 @@ pub struct HandlerOptions {
     pub lease: Option<Duration>,
     /// Time limit of the handler, instead of the worker's.
     pub time_limit: Option<Duration>,
+    /// Progress limit of the handler, instead of the worker's.
+    pub progress_limit: Option<Duration>,
 }
 
 impl HandlerOptions {
@@ -137,6 +141,13 @@ impl HandlerOptions {
     #[must_use]
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
         self.time_limit = Some(time_limit);
+        self
+    }
+
+    /// Sets how long the handler may go on without progress: [`Worker::progress_limit`].
+    #[must_use]
+    pub fn progress_limit(mut self, progress_limit: Duration) -> Self {
+        self.progress_limit = Some(progress_limit);
         self
     }
 }
@@ -173,6 +184,7 @@ pub struct Worker {
     concurrency: usize,
     lease: Option<Duration>,
     time_limit: Duration,
+    progress_limit: Duration,
     session: Option<Duration>,
     poll: Duration,
     drain_timeout: Duration,
@@ -191,14 +203,15 @@ impl std::fmt::Debug for Worker {
             .field("concurrency", &self.concurrency)
             .field("lease", &self.lease)
             .field("time_limit", &self.time_limit)
+            .field("progress_limit", &self.progress_limit)
             .field("session", &self.session)
             .finish_non_exhaustive()
     }
 }
 
 impl Worker {
-    /// Creates a worker without handlers: one task at a time, leases as set for the queues or else of 30 s, [an hour](TIME_LIMIT) for a
-    /// handler, 30 s to drain.
+    /// Creates a worker without handlers: one task at a time, leases as set for the queues or else of 30 s, [an hour](PROGRESS_LIMIT)
+    /// without progress for a handler, 30 s to drain.
     pub fn new(client: Client) -> Worker {
         Worker {
             client,
@@ -207,7 +220,8 @@ impl Worker {
             name: String::new(),
             concurrency: 1,
             lease: None,
-            time_limit: TIME_LIMIT,
+            time_limit: Duration::MAX,
+            progress_limit: PROGRESS_LIMIT,
             session: None,
             poll: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(30),
@@ -225,7 +239,7 @@ impl Worker {
         self.register(queue, |service| service.plain = Some(Arc::new(move |context| Box::pin(handler(context)))))
     }
 
-    /// As [`Worker::handler`], with leases and a time limit of its own: for work that takes longer than that of other handlers, or
+    /// As [`Worker::handler`], with a lease and limits of its own: for work that takes longer than that of other handlers, or
     /// whose stop must be noticed sooner. They hold for the joins of the queue, too.
     ///
     /// ```no_run
@@ -276,7 +290,7 @@ impl Worker {
     }
 
     /// Sets what to do with [`Outcome::Invalid`] before it is reported: the handler gets the task and the reason. By default the reason
-    /// is logged. If it panics or exceeds the handler's time limit, this is logged, and the task is reported as invalid all the same.
+    /// is logged. If it panics or exceeds a limit of the handler, this is logged, and the task is reported as invalid all the same.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Worker};
@@ -323,8 +337,8 @@ impl Worker {
         self
     }
 
-    /// Sets how long a handler may run, an hour by default. The time counts from the handler's start, or from its last [`Context::renew`];
-    /// neither checkpoints nor the length of the lease matter, as the worker renews the lease until then. [`Duration::MAX`] is no limit.
+    /// Sets how long a handler may run from its start to its end, whatever progress it reports. There is no limit by default, which is
+    /// [`Duration::MAX`]; a handler that hangs is stopped at its [progress limit](Worker::progress_limit).
     ///
     /// When the time is over, the handler is dropped at its next `await`, concurrent work that it started learns of it by
     /// [`Context::lease_lost`], and the attempt is failed with that reason: the task is retried or dies as its queue and its number of
@@ -335,9 +349,29 @@ impl Worker {
     /// A handler that blocks its thread cannot be stopped. If it has not ended a second after its limit, its task is given up all the
     /// same and may run elsewhere in parallel, its thread serves nothing else, and a runtime in which it still runs does not shut down
     /// by itself (`Runtime::shutdown_timeout`). If it holds the last thread, renewals stop as well, and the task is claimable when its
-    /// lease ends. So run blocking code under `tokio::task::spawn_blocking`, and stop it when [`Context::renew`] returns false.
+    /// lease ends. So run blocking code under `tokio::task::spawn_blocking`, and stop it when [`Context::progress`] returns false.
     pub fn time_limit(mut self, time_limit: Duration) -> Worker {
         self.time_limit = time_limit;
+        self
+    }
+
+    /// Sets how long a handler may go on without progress, an hour by default: a task whose handler hangs goes to another worker then,
+    /// although this worker would renew its lease for ever. [`Duration::MAX`] is no limit.
+    ///
+    /// The time counts from the handler's start, and again from each [checkpoint](Context::checkpoint) that is acknowledged, each
+    /// [`Context::progress`] and each [`Context::renew`]. The renewals that the worker makes by itself are no progress. When the time
+    /// is over, the handler is stopped and its attempt is failed, as at its [time limit](Worker::time_limit).
+    ///
+    /// ```no_run
+    /// # use norn_client::worker::{Context, Outcome, Worker};
+    /// # use std::time::Duration;
+    /// # async fn mail(_: Context) -> Outcome { Outcome::Done(None) }
+    /// # fn example(worker: Worker) -> Worker {
+    /// worker.handler("mail", mail).progress_limit(Duration::from_secs(60)).time_limit(Duration::from_secs(3_600))
+    /// # }
+    /// ```
+    pub fn progress_limit(mut self, progress_limit: Duration) -> Worker {
+        self.progress_limit = progress_limit;
         self
     }
 
@@ -398,9 +432,10 @@ impl Worker {
         }
         let leases = self.services.values().filter_map(|service| service.options.lease).chain(self.lease);
         leases.chain(self.session).map(|lease| lease.as_millis()).try_for_each(check_lease)?;
-        let time_limits = self.services.values().filter_map(|service| service.options.time_limit);
-        if time_limits.chain([self.time_limit]).any(|limit| limit.is_zero()) {
-            return Err(Error::invalid("no handler can end within a time limit of 0s; `Duration::MAX` is no limit"));
+        let options = || self.services.values().map(|service| &service.options);
+        let mut limits = options().flat_map(|options| [options.time_limit, options.progress_limit]).flatten();
+        if limits.any(|limit| limit.is_zero()) || self.time_limit.is_zero() || self.progress_limit.is_zero() {
+            return Err(Error::invalid("no handler can end within a limit of 0s; `Duration::MAX` is no limit"));
         }
         if self.name.len() > limits::TEXT_BYTES_MAX {
             return Err(Error::invalid("the worker's name is too long"));

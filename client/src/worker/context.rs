@@ -1,6 +1,6 @@
 //! A claim held by a worker, and the context that its handler gets.
 
-use super::deadline::{Deadline, Limit};
+use super::deadline::{Deadline, Limits};
 use crate::client::{Claimed, Client, GroupMember, WorkerSession};
 use crate::session::Draft;
 use norn_wire::error::{Error, ErrorCode};
@@ -105,6 +105,8 @@ impl Held {
         match result {
             Ok(expires) => {
                 self.expires.put_off(expires);
+                // Another renewal, for longer, may have been answered before this one.
+                let expires = self.expires.at().unwrap_or(expires);
                 // The queue may allow only a shorter lease by now.
                 self.plan_renewal(expires, self.lease.min(expires.saturating_duration_since(Instant::now())));
             }
@@ -224,7 +226,7 @@ pub struct Context {
     pub(super) client: Client,
     pub(super) granted: Arc<Granted>,
     pub(super) held: Arc<Held>,
-    pub(super) limit: Arc<Limit>,
+    pub(super) limits: Arc<Limits>,
     pub(super) children: Arc<Mutex<Vec<Draft>>>,
 }
 
@@ -276,11 +278,11 @@ impl Context {
         &self.client
     }
 
-    /// Restarts the handler's [time limit](super::Worker::time_limit) from now, for a handler that knows that it makes progress and
-    /// needs longer. It does not renew the lease, which the worker does by itself. A checkpoint does not restart the limit.
+    /// Reports progress: the worker's [progress limit](super::Worker::progress_limit) counts from now. A checkpoint and
+    /// [`Context::renew`] report it as well. This sends nothing, and does not put the [time limit](super::Worker::time_limit) off.
     ///
-    /// Returns false once the claim is over, at the limit or by the loss of its lease: stop all work on it. A handler is dropped then,
-    /// so this is for work outside its future, such as on a blocking thread.
+    /// Returns false once the claim is over, at a limit or by the loss of its lease: stop all work on it. A handler is dropped then, so
+    /// this is for work outside its future, such as on a blocking thread.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Outcome};
@@ -289,7 +291,7 @@ impl Context {
     ///     let beside = context.clone();
     ///     let all = move || (0..100_000).all(|frame| {
     ///         convert(frame);
-    ///         beside.renew()
+    ///         beside.progress()
     ///     });
     ///     match tokio::task::spawn_blocking(all).await {
     ///         Ok(true) => Outcome::Done(None),
@@ -297,13 +299,50 @@ impl Context {
     ///     }
     /// }
     /// ```
-    pub fn renew(&self) -> bool {
-        !self.held.is_lost() && self.limit.renew()
+    pub fn progress(&self) -> bool {
+        !self.held.is_lost() && self.limits.progress()
+    }
+
+    /// Renews the lease for a length of the handler's own choice, from now. Returns when the lease ends, by this machine's clock. The
+    /// worker renews all leases by itself; this is for a step that must not lose the lease although nothing can be renewed meanwhile,
+    /// as when it takes the machine's network away.
+    ///
+    /// A renewal never shortens the lease, and the queue's `lease-max` bounds it. From then on this is the length of the claim: the
+    /// worker's own renewals, which begin again shortly before the end of this one, prolong the lease by as much. If the worker dies,
+    /// the task is claimable when this lease has ended.
+    ///
+    /// It reports [progress](Context::progress), and the handler is not stopped for want of progress before the end of this lease. The
+    /// [time limit](super::Worker::time_limit) stays. An error leaves the lease as it was, unless the claim is over
+    /// ([`ErrorCode::Superseded`], [`ErrorCode::Ended`]).
+    ///
+    /// ```no_run
+    /// # async fn example(context: norn_client::worker::Context) -> Result<(), norn_client::wire::Error> {
+    /// context.renew(std::time::Duration::from_secs(600)).await?;
+    /// // ... a step of up to ten minutes ...
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn renew(&self, lease: Duration) -> Result<Instant, Error> {
+        let held = &self.held;
+        if held.is_lost() || self.limits.passed().is_some() {
+            let message = "the claim is over: its lease is lost, or a limit of the handler has passed";
+            return Err(Error::new(ErrorCode::Ended, message).about(held.id));
+        }
+        let renewed = self.client.renew(held.id, held.token, Some(lease)).await;
+        match &renewed {
+            Ok(expires) => {
+                held.renewed(Ok(*expires));
+                self.limits.progress_until(*expires);
+            }
+            Err(error) if ends_claim(error) => held.renewed(Err(error.clone())),
+            Err(_) => {}
+        }
+        renewed
     }
 
     /// Adds an entry to the claim's log, on a majority of disks. Returns how many entries the claim has now. Repeats until the outcome
     /// is known, or the lease is lost and the handler with it. An entry whose call was dropped may still have been written, and is
-    /// written before the next.
+    /// written before the next. An entry that is acknowledged reports [progress](Context::progress).
     ///
     /// ```no_run
     /// # async fn example(context: norn_client::worker::Context) -> Result<(), norn_client::wire::Error> {
@@ -316,7 +355,9 @@ impl Context {
     /// # }
     /// ```
     pub async fn checkpoint(&self, data: impl Into<Vec<u8>>) -> Result<u32, Error> {
-        self.held.write(&self.client, Some(data.into())).await
+        let entries = self.held.write(&self.client, Some(data.into())).await?;
+        self.progress();
+        Ok(entries)
     }
 
     /// Adds a task that is enqueued when the handler returns [`Outcome::Done`](super::Outcome::Done), together with the completion: all
@@ -396,7 +437,7 @@ impl Context {
         Ok(())
     }
 
-    /// Ready once the lease is lost, or given up at the handler's time limit. The handler's own future is dropped then; this is for
+    /// Ready once the lease is lost, or given up at a limit of the handler. The handler's own future is dropped then; this is for
     /// concurrent work that it started.
     ///
     /// ```no_run

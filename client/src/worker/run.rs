@@ -1,11 +1,11 @@
 //! The worker's loop: claim, run, renew, report, drain.
 
 use super::context::{Held, REPORT_PAUSE};
-use super::deadline::{Limit, from_now};
+use super::deadline::{Limit, Limits, from_now};
 use super::lanes::Lanes;
 use super::reports::{Reporter, Reports};
 use super::session::Session;
-use super::{Context, Handler, InvalidHandler, Outcome, Summary, Worker};
+use super::{Context, Handler, HandlerOptions, InvalidHandler, Outcome, Summary, Worker};
 use crate::client::{Claimed, Claims, Client};
 use norn_wire::error::Error;
 use norn_wire::ids::{TaskId, Token};
@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, JoinSet};
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 /// Timeout of the releases at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout for stopping a handler whose limit is over, before its task is failed all the same.
+/// Timeout for stopping a handler one of whose limits is over, before its task is failed all the same.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout for reporting the failure of a task that is given up, before the task is released instead. Longer than a partition is
 /// without a leader, because a released claim does not count as an attempt.
@@ -167,13 +167,20 @@ impl Running {
     fn claimed(&mut self, claims: Option<Claims>) {
         for claimed in claims.into_iter().flat_map(|claims| claims.tasks) {
             let service = self.worker.services.get(&claimed.granted.queue);
-            let limit = service.and_then(|service| service.options.time_limit).unwrap_or(self.worker.time_limit);
+            let limits = self.limits(service.map(|service| &service.options));
             match service.and_then(|service| service.of(&claimed.granted)).cloned() {
-                Some(handler) if self.may_claim() => self.start(claimed, &handler, limit),
+                Some(handler) if self.may_claim() => self.start(claimed, &handler, limits),
                 // Too late, or of a queue that was not asked for.
                 _ => self.release(claimed.granted.id, claimed.granted.token),
             }
         }
+    }
+
+    /// The limits of a handler, where its own options set none the worker's.
+    fn limits(&self, options: Option<&HandlerOptions>) -> Limits {
+        let time = options.and_then(|options| options.time_limit).unwrap_or(self.worker.time_limit);
+        let progress = options.and_then(|options| options.progress_limit).unwrap_or(self.worker.progress_limit);
+        Limits::new(time, progress)
     }
 
     /// Releases the tasks that calls under a lost session bring.
@@ -189,15 +196,15 @@ impl Running {
         }
     }
 
-    fn start(&mut self, claimed: Claimed, handler: &Handler, limit: Duration) {
+    fn start(&mut self, claimed: Claimed, handler: &Handler, limits: Limits) {
         let held = Arc::new(Held::new(&claimed, self.session.held().cloned()));
         let key = (held.id, held.token);
         if self.held.contains_key(&key) {
             return;
         }
         let (client, granted) = (self.worker.client.clone(), Arc::new(claimed.granted));
-        let (limit, children) = (Arc::new(Limit::new(limit)), Arc::default());
-        let context = Context { client, granted, held: Arc::clone(&held), limit, children };
+        let (limits, children) = (Arc::new(limits), Arc::default());
+        let context = Context { client, granted, held: Arc::clone(&held), limits, children };
         let (handler, invalid) = (Arc::clone(handler), Arc::clone(&self.worker.invalid));
         let (reporter, report_timeout) = (self.reports.reporter(&self.worker.client), self.worker.report_timeout);
         self.held.insert(key, held);
@@ -346,7 +353,7 @@ fn lost(held: &Held) -> Ending {
 /// The outcome of the handler, or the reason to give up its task.
 async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) -> Result<Outcome, String> {
     let own = context.clone();
-    context.limit.renew();
+    context.limits.start();
     // A separate task, so that a panic ends nothing else.
     let mut handling = Stop(tokio::spawn(async move { handler(own).await }));
     let outcome = tokio::select! {
@@ -355,12 +362,11 @@ async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) ->
             Ok(outcome) => outcome,
             Err(error) => Outcome::RetryLater { after: PANIC_PAUSE, reason: panic_reason(error) },
         },
-        () = context.limit.over() => stop(context, handling).await?,
+        limit = context.limits.over() => stop(context, limit, handling).await?,
     };
-    if context.limit.has_passed() {
+    if let Some(limit) = context.limits.passed() {
         let (id, token, queue) = (context.id(), context.token(), context.queue());
-        let limit = humantime::format_duration(context.limit.length);
-        tracing::warn!(%id, %token, %queue, %limit, "the handler ran longer than its limit; its outcome is reported all the same");
+        tracing::warn!(%id, %token, %queue, "{limit}; its outcome is reported all the same");
         context.held.overrun();
     }
     if let Outcome::Invalid { reason } = &outcome {
@@ -369,11 +375,10 @@ async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) ->
     Ok(outcome)
 }
 
-/// Stops a handler whose limit is over. Returns its outcome if it ends by itself before that, as between two `await`s, and otherwise
-/// the reason to report. The lease is renewed meanwhile, so that such an outcome counts.
-async fn stop(context: &Context, mut handling: Stop<Outcome>) -> Result<Outcome, String> {
+/// Stops a handler one of whose limits is over. Returns its outcome if it ends by itself before that, as between two `await`s, and
+/// otherwise the reason to report. The lease is renewed meanwhile, so that such an outcome counts.
+async fn stop(context: &Context, limit: Limit, mut handling: Stop<Outcome>) -> Result<Outcome, String> {
     let (id, token, queue) = (context.id(), context.token(), context.queue());
-    let limit = humantime::format_duration(context.limit.length);
     handling.0.abort();
     let state = match tokio::time::timeout(STOP_TIMEOUT, &mut handling.0).await {
         Ok(Ok(outcome)) => return Ok(outcome),
@@ -381,27 +386,22 @@ async fn stop(context: &Context, mut handling: Stop<Outcome>) -> Result<Outcome,
         Ok(Err(_)) => "was stopped".into(),
         Err(_) => "could not be stopped, as it blocks its thread".into(),
     };
-    let reason = format!(
-        "the handler ran longer than its limit of {limit}, counted from its start or its last renewal, and {state}"
-    );
-    tracing::warn!(%id, %token, %queue, reason, "time limit reached");
+    let reason = format!("{limit}, and {state}");
+    tracing::warn!(%id, %token, %queue, reason, "limit of a handler reached");
     Err(reason)
 }
 
-/// Calls the handler of invalid tasks, for which the limit restarts. However it ends, the task is reported as invalid.
+/// Calls the handler of invalid tasks, for which the limits restart. However it ends, the task is reported as invalid.
 async fn handle_invalid(context: &Context, invalid: InvalidHandler, reason: String) {
-    let (id, limit) = (context.id(), Arc::new(Limit::new(context.limit.length)));
-    let own = Context { limit: Arc::clone(&limit), ..context.clone() };
+    let (id, limits) = (context.id(), Arc::new(context.limits.again()));
+    let own = Context { limits: Arc::clone(&limits), ..context.clone() };
     let mut handling = Stop(tokio::spawn(async move { invalid(own, reason).await }));
     tokio::select! {
         biased;
         ended = &mut handling.0 => if let Err(error) = ended {
             tracing::warn!(%id, reason = panic_reason(error), "the handler of invalid tasks failed");
         },
-        () = limit.over() => {
-            let limit = humantime::format_duration(limit.length);
-            tracing::warn!(%id, %limit, "the handler of invalid tasks ran longer than its limit, and is stopped");
-        }
+        limit = limits.over() => tracing::warn!(%id, %limit, "the handler of invalid tasks is stopped at a limit"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod groups;
 mod hangs;
+mod progress;
 mod reports;
 mod sessions;
 
@@ -33,6 +34,8 @@ struct Table {
     fates: Vec<Fate>,
     logs: Vec<Vec<Vec<u8>>>,
     renewals: Vec<usize>,
+    /// Lengths that renewals name.
+    lengths_ms: Vec<u64>,
     /// Tasks granted to each claim.
     claims: BTreeMap<ClaimId, Vec<Granted>>,
     leases_ms: BTreeMap<usize, u64>,
@@ -166,8 +169,14 @@ impl Table {
                 return Reply::AnswerAfter(delay, Response::Claimed { tasks, unavailable: 0, left: 0 });
             }
             Request::Renew { .. } if self.ignore_renewals => return Reply::Silence,
-            Request::Renew { items, .. } => {
+            Request::Renew { items, lease_ms } => {
                 self.renewals.push(items.len());
+                self.lengths_ms.extend(lease_ms);
+                // It never shortens.
+                for (id, _) in &items {
+                    let own_ms = self.leases_ms.get_mut(&place(*id)).expect("it is held");
+                    *own_ms = lease_ms.unwrap_or(0).max(*own_ms);
+                }
                 let refusal = self.refuse_renewals.map(|code| Error::new(code, "scripted"));
                 let renewed = |id: TaskId| refusal.clone().map_or(Ok(self.leases_ms[&place(id)]), Err);
                 Response::Renewed(items.iter().map(|(id, _)| renewed(*id)).collect())

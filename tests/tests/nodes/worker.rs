@@ -348,7 +348,8 @@ async fn a_lost_lease_stops_the_handler() {
     client.complete(options).await.expect("the cluster serves");
 }
 
-/// A handler that hangs holds its task and its worker no longer than its time limit, even if the lease is renewed: the task is
+// O5
+/// A handler that hangs holds its task and its worker no longer than its progress limit, even if the lease is renewed: the task is
 /// retried, or dies if that was its last attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_hangs_gives_its_task_up() {
@@ -369,12 +370,12 @@ async fn a_handler_that_hangs_gives_its_task_up() {
             Outcome::Done(None)
         }
     };
-    let worker = Worker::new(client.clone()).lease(Duration::from_secs(60)).time_limit(Duration::from_secs(2));
+    let worker = Worker::new(client.clone()).lease(Duration::from_secs(60)).progress_limit(Duration::from_secs(2));
     let running = Running::start(worker.handler("stuck", handler));
     let dead = ended(&client, last).await;
     assert_eq!(dead.state, State::Dead);
     let reason = dead.reason.expect("a reason");
-    assert!(reason.contains("ran longer than its limit of 2s"), "{reason}");
+    assert!(reason.contains("no progress for its progress limit of 2s"), "{reason}");
     let done = ended(&client, again).await;
     assert_eq!((done.state, done.claims.len()), (State::Done, 2), "{done:?}");
     assert_eq!(running_now.load(Ordering::Relaxed), 0);
