@@ -50,6 +50,8 @@ mod schedules;
 pub mod sessions;
 #[cfg(test)]
 mod tests;
+#[doc(hidden)]
+pub mod text_ids;
 mod transactions;
 #[doc(hidden)]
 pub mod walk;

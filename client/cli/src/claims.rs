@@ -135,6 +135,9 @@ fn show_granted<T: Transport>(runner: &mut Runner<T>, tasks: &[Granted], from_ms
 fn print_granted(output: &mut Output, task: &Granted, from_ms: u64, now_ms: u64) -> Result<(), Failure> {
     let label = output.paint(Style::Good, "claimed");
     output.line(&format!("{label} {} from {}", task.id, task.queue))?;
+    if let Some(text_id) = task.text_id() {
+        output.line(&format!("  text id   {}", text::clean(&text_id.to_string())))?;
+    }
     let expires_ms = from_ms.saturating_add(task.lease_ms);
     let ends = text::relative(now_ms, expires_ms);
     output.line(&format!("  token     {}", output.paint(Style::Bold, &task.token.to_string())))?;

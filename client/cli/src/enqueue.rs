@@ -11,8 +11,9 @@ use super::{Call, Draft, Place, Runner, Transport, text};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use norn_client::api;
+use norn_wire::headers::TEXT_ID;
 use norn_wire::limits::{BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX};
-use norn_wire::{Acked, Acks, Error, ErrorCode, Guarantee, Request, Response, Spec, TaskId};
+use norn_wire::{Acked, Acks, Error, ErrorCode, Guarantee, Request, Response, Spec, TaskId, TextId};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,8 @@ pub struct EnqueueArguments {
     /// Attempts after which the task is dead unless one completes it; if left out, as many as are set for its queue, or no limit
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5), allow_negative_numbers = true)]
     pub max_attempts: Option<u32>,
-    /// Id of an earlier enqueue that is repeated; a new task if left out
+    /// Id of an earlier enqueue that is repeated, or a text id, QUEUE/NAME or QUEUE/GROUP/NUMBER/TOTAL: the task is stored unless an open
+    /// one has it, or the member unless its group has it. A new task if left out
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
     /// Durability of the write.
@@ -80,7 +82,8 @@ pub struct EnqueueArguments {
 }
 
 impl EnqueueArguments {
-    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    pub(super) async fn run<T: Transport>(mut self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        self.resolve_text_id()?;
         let member = self.member()?;
         let mut spec = self.spec()?;
         spec.after = self.after(runner).await?;
@@ -105,6 +108,37 @@ impl EnqueueArguments {
         runner.recent().see(acked.id);
         print_acked(&mut runner.output, "enqueued", &acked)?;
         Ok(Exit::Done)
+    }
+
+    /// Replaces a text id by what it stands for: a unique task, or the member of a group with a name.
+    fn resolve_text_id(&mut self) -> Result<(), Failure> {
+        let Some(text) = self.id.take_if(|id| id.contains('/')) else { return Ok(()) };
+        let id: TextId = text.parse()?;
+        if id.queue().as_str() != self.queue {
+            let (text, queue) = (text::clean(&text), text::clean(&self.queue));
+            return Err(Failure::Usage(format!(
+                "--id {text} begins with another queue than that of the task, {queue}"
+            )));
+        }
+        let is_single = matches!(id, TextId::Single { .. });
+        let excluded = [
+            ("--key", self.key.is_some()),
+            ("--unique", self.unique),
+            ("--acks", is_single && self.durability.acks != Acks::Quorum),
+            ("--group", self.group.group.is_some()),
+            ("--group-id", self.group.group_id.is_some()),
+            ("--number", self.group.number.is_some()),
+            ("--total", self.group.total.is_some()),
+        ];
+        if let Some((flag, _)) = excluded.into_iter().find(|(_, given)| *given) {
+            return Err(Failure::Usage(format!("{flag} cannot go with the text id --id {}", text::clean(&text))));
+        }
+        self.headers.push((TEXT_ID.to_owned(), id.to_string()));
+        (self.key, self.unique) = (id.key(), is_single);
+        if let TextId::Member { group, number, total, .. } = id {
+            (self.group.group, self.group.number, self.group.total) = (Some(group), Some(number), Some(total));
+        }
+        Ok(())
     }
 
     /// Resolves the dependencies.

@@ -6,6 +6,7 @@ pub const ENQUEUE: &str = "Examples:
   norn enqueue mail 'sent by noon' --after ID --must-exist    # refused if the other one is not known
   norn enqueue mail 'its twin' --near ID                      # lies where that does, for `transact`
   norn enqueue profiles anna --key anna --unique              # one at a time that is not finished; tells its id
+  norn enqueue recon all --id recon/system-x                  # its name, until it has ended; `norn get recon/system-x`
   norn enqueue pages 'page one' --group book-7 --number 1 --join books
   norn enqueue pages 'page two' --group book-7 --number 2 --join books --total 2    # the last one says how many there are
 

@@ -76,21 +76,24 @@ impl ListArguments {
         let (waits, died) = (self.shows_waits(), self.shows_reasons());
         let more: &[&str] = if waits { &["DUE", "WAITS FOR"] } else { &[] };
         let reason: &[&str] = if died { &["REASON"] } else { &[] };
-        let titles = [&["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED"], more, &["DATA"], reason].concat();
+        let titles =
+            [&["ID", "TEXT ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED"], more, &["DATA"], reason]
+                .concat();
         let spare: &[&str] = match (waits, died) {
-            (true, _) => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "WAITS FOR", "QUEUE", "STATE"],
-            (false, true) => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "QUEUE"],
-            (false, false) => &["PRIORITY", "CLAIMS", "ENQUEUED", "QUEUE"],
+            (true, _) => &["PRIORITY", "CLAIMS", "ENQUEUED", "TEXT ID", "DATA", "WAITS FOR", "QUEUE", "STATE"],
+            (false, true) => &["PRIORITY", "CLAIMS", "ENQUEUED", "TEXT ID", "DATA", "QUEUE"],
+            (false, false) => &["PRIORITY", "CLAIMS", "ENQUEUED", "TEXT ID", "QUEUE"],
         };
         let wished = if waits { ("DUE", DUE_CHARACTERS) } else { ("REASON", REASON_CHARACTERS) };
-        let mut table = runner.output.new_table(&titles).spare(spare).wish(wished.0, wished.1).one_line();
+        let mut table =
+            runner.output.new_table(&titles).spare(spare).sparse(&["TEXT ID"]).wish(wished.0, wished.1).one_line();
         let walked = self.go(runner, &mut walk, &mut shown, &mut table).await;
         if !runner.output.json() && shown.listed > 0 {
             runner.output.table(&mut table)?;
         }
         walked?;
         runner.output.end_rows()?;
-        let cursor = shown.cursor.map_or_else(String::new, |id| id.to_string());
+        let cursor = shown.cursor.map_or_else(String::new, |id| text::clean(&id.to_string()));
         let listed = text::number(shown.listed, "task");
         if walk.is_spent() {
             let looked = text::number(walk.looked, "task");
@@ -191,6 +194,7 @@ impl ListArguments {
         };
         let mut row = vec![
             Cell::new(task.id),
+            Cell::new(task.spec.text_id().map_or_else(String::new, |id| text::clean(&id.to_string()))),
             Cell::new(text::clean(task.spec.queue.as_str())),
             state_cell(task.state),
             Cell::new(task.spec.priority),

@@ -10,6 +10,7 @@ use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
 use super::shown::ShownIds;
 use super::{Call, Command, Transport, Verb};
 use norn_client::client::calling::{Caller, strange};
+use norn_client::client::text_ids::find;
 use norn_wire::{Error, ErrorCode, Request, Response, TaskId, Token};
 use std::collections::BTreeSet;
 use std::io;
@@ -337,8 +338,16 @@ impl<T: Transport> Runner<T> {
         }
     }
 
-    /// Resolves the id of a task to be read: a whole id, characters of a known one, or the beginning of a stored one.
+    /// Resolves the id of a task to be read: a whole id, a text id, characters of a known one, or the beginning of a stored one.
     pub(super) async fn resolve(&self, text: &str) -> Result<TaskId, Failure> {
+        if text.contains('/') {
+            let id = find(self, &text.parse()?, (self.clock)()).await?.ok_or_else(|| {
+                let message = format!("no task has the text id {text:?}, or none is kept any more");
+                Failure::Call(Error::new(ErrorCode::NotFound, message))
+            })?;
+            self.recent().see(id);
+            return Ok(id);
+        }
         if text.len() >= ID_CHARACTERS {
             let id = text.parse()?;
             self.named().insert(id);
@@ -352,6 +361,11 @@ impl<T: Transport> Runner<T> {
     /// Resolves the id of a task to be changed, or on which something will depend. Some characters stand for it only if no other known id
     /// contains them and no other stored id begins with them; the resolved id is printed.
     pub(super) async fn resolve_target(&mut self, text: &str) -> Result<TaskId, Failure> {
+        if text.contains('/') {
+            let id = self.resolve(text).await?;
+            self.note_meant(text, id)?;
+            return Ok(id);
+        }
         if text.len() >= ID_CHARACTERS {
             return self.resolve(text).await;
         }
@@ -366,9 +380,7 @@ impl<T: Transport> Runner<T> {
         candidates.extend(self.find(part.prefix).await?);
         let id = self.the_one(text, &candidates)?.ok_or_else(|| unknown(text))?;
         self.recent().see(id);
-        if !self.output.json() {
-            self.output.note(&format!("{} is {id}", super::text::clean(text)))?;
-        }
+        self.note_meant(text, id)?;
         Ok(id)
     }
 
@@ -385,10 +397,16 @@ impl<T: Transport> Runner<T> {
                 "{text:?} is not in an id that was shown; give {least} characters of one, or a whole id"
             ))
         })?;
-        if !self.output.json() {
-            self.output.note(&format!("{} is {id}", super::text::clean(text)))?;
-        }
+        self.note_meant(text, id)?;
         Ok(id)
+    }
+
+    /// Says to people which task is meant.
+    fn note_meant(&mut self, text: &str, id: TaskId) -> Result<(), Failure> {
+        if self.output.json() {
+            return Ok(());
+        }
+        self.output.note(&format!("{} is {id}", super::text::clean(text)))
     }
 
     async fn resolve_part(&self, text: &str) -> Result<TaskId, Failure> {

@@ -22,6 +22,7 @@ pub struct Grid {
     rows: Vec<Row>,
     color: bool,
     spare: &'static [&'static str],
+    sparse: &'static [&'static str],
     one_line: bool,
     /// Column and its wanted width, for which optional columns are left out if necessary.
     wish: Option<(&'static str, u16)>,
@@ -35,6 +36,8 @@ struct Layout {
     widths: Vec<u16>,
     /// Indexes of hidden columns, in the order in which they were left out.
     hidden: Vec<usize>,
+    /// How many of them, the first ones, had nothing to show.
+    empty: usize,
 }
 
 impl Grid {
@@ -46,6 +49,7 @@ impl Grid {
             rows: Vec::new(),
             color,
             spare: &[],
+            sparse: &[],
             one_line: false,
             wish: None,
             layout: None,
@@ -57,6 +61,14 @@ impl Grid {
     pub fn spare(mut self, spare: &'static [&'static str]) -> Grid {
         debug_assert!(spare.iter().all(|title| self.titles.iter().any(|other| other == title)));
         self.spare = spare;
+        self
+    }
+
+    /// Leaves these columns out without a word if no row has anything in them, of the rows that are printed first.
+    #[must_use]
+    pub fn sparse(mut self, sparse: &'static [&'static str]) -> Grid {
+        debug_assert!(sparse.iter().all(|title| self.titles.iter().any(|other| other == title)));
+        self.sparse = sparse;
         self
     }
 
@@ -119,7 +131,7 @@ impl Grid {
 
     /// Returns the titles of the columns that were left out.
     pub(super) fn left_out(&self) -> Vec<&str> {
-        let hidden = self.layout.iter().flat_map(|layout| &layout.hidden);
+        let hidden = self.layout.iter().flat_map(|layout| &layout.hidden[layout.empty..]);
         hidden.map(|index| self.titles[*index].as_str()).collect()
     }
 
@@ -144,8 +156,21 @@ impl Grid {
         table
     }
 
+    fn place(&self, title: &str) -> Option<usize> {
+        self.titles.iter().position(|other| other == title)
+    }
+
+    /// The sparse columns without anything in them.
+    fn empty(&self) -> Vec<usize> {
+        let cell = |row: &Row, index: usize| row.cell_iter().nth(index).is_some_and(|cell| !cell.content().is_empty());
+        let is_empty = |index: &usize| !self.rows.iter().any(|row| cell(row, *index));
+        self.sparse.iter().filter_map(|title| self.place(title)).filter(is_empty).collect()
+    }
+
     fn fit(&self, table: &Table, width: Option<u16>) -> Layout {
-        let mut layout = Layout { widths: table.column_max_content_widths(), hidden: Vec::new() };
+        let hidden = self.empty();
+        let empty = hidden.len();
+        let mut layout = Layout { widths: table.column_max_content_widths(), hidden, empty };
         let room = width.map_or(usize::MAX, usize::from);
         if layout.width() <= room {
             return layout;
@@ -154,8 +179,8 @@ impl Grid {
             let of_column = |index: usize| least(table, index, word_max).min(layout.widths[index]);
             (0..self.titles.len()).map(of_column).collect()
         };
-        let mut narrowest = Layout { widths: least(WORD_CHARACTERS), hidden: Vec::new() };
-        let place = |title: &str| self.titles.iter().position(|other| other == title);
+        let mut narrowest = Layout { widths: least(WORD_CHARACTERS), hidden: layout.hidden.clone(), empty };
+        let place = |title: &str| self.place(title);
         let wish = self.wish.and_then(|(title, width)| Some((place(title)?, width)));
         let wish = wish.map(|(index, width)| (index, width.min(layout.widths[index])));
         let more = wish.map_or(0, |(index, width)| width.saturating_sub(narrowest.widths[index]));
@@ -163,7 +188,7 @@ impl Grid {
             if narrowest.width() + usize::from(more) <= room {
                 break;
             }
-            narrowest.hidden.extend(place(title));
+            narrowest.hidden.extend(place(title).filter(|index| !layout.hidden.contains(index)));
         }
         // With no optional column left, break shorter words as well.
         for word_max in (1..WORD_CHARACTERS).rev() {
@@ -267,6 +292,24 @@ mod tests {
             assert!(lines.iter().all(|line| line.chars().count() <= usize::from(width)), "{width}: {lines:#?}");
         }
         assert!(!grid().print(Some(80))[1].contains("a reason that goes on"), "without a wish both are cut alike");
+    }
+
+    // O34
+    #[test]
+    fn a_sparse_column_is_there_if_a_row_has_something_in_it() {
+        let grid = |text: &str| {
+            let mut grid = Grid::new(&["ID", "NAME", "TEXT"], false).sparse(&["NAME"]).spare(&["NAME"]).one_line();
+            grid.add_row([ID, "", "some words that go on and on"]).add_row([ID, text, ""]);
+            grid
+        };
+        for width in [None, Some(70)] {
+            let mut empty = grid("");
+            let lines = empty.print(width);
+            assert!(!lines[0].contains("NAME") && empty.left_out().is_empty(), "{width:?}: {lines:#?}");
+            assert!(grid("recon/x").print(width)[2].contains("recon/x"), "{width:?}");
+        }
+        let mut narrow = grid("recon/x");
+        assert!(!narrow.print(Some(40))[0].contains("NAME") && narrow.left_out() == ["NAME"]);
     }
 
     #[test]

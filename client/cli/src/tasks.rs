@@ -278,6 +278,9 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     let output = &mut runner.output;
     let enqueued_ms = task.id.time_ms();
     output.line(&format!("id          {}", task.id))?;
+    if let Some(text_id) = task.spec.text_id() {
+        output.line(&format!("text id     {}", text::clean(&text_id.to_string())))?;
+    }
     output.line(&format!("queue       {}", task.spec.queue))?;
     output.line(&format!("state       {}", output.state(task.state)))?;
     output.line(&format!("enqueued    {}, {}", text::relative(now_ms, enqueued_ms), text::instant(enqueued_ms)))?;

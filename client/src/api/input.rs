@@ -231,7 +231,7 @@ impl TryFrom<TaskInput> for Draft {
             let message = "it is a join or has a number, not both: a join is no member of its own group";
             return Err(InputError(message.to_owned()));
         }
-        let id = task.id.map(|id| id.parse()).transpose()?;
+        let id = task.id.map(|id| whole_id(&id)).transpose()?;
         let delay_ms = delay_of(task.delay.as_deref(), task.delay_ms)?.unwrap_or(0);
         let draft = Draft { id, spec, delay_ms, near: None };
         Ok(match (task.join, task.number) {
@@ -241,6 +241,16 @@ impl TryFrom<TaskInput> for Draft {
             (None, None) => draft,
         })
     }
+}
+
+/// Parses the id under which a task is enqueued. Only a leader can give a text id to one task at a time, and it is not asked here.
+fn whole_id(text: &str) -> Result<TaskId, InputError> {
+    if text.contains('/') {
+        let message =
+            format!("id: {text:?} is a text id, which `norn enqueue --id` and the library take; here an id is whole");
+        return Err(InputError(message));
+    }
+    Ok(text.parse()?)
 }
 
 /// Converts each entry of a list. An error names the list and the place.

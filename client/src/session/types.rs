@@ -3,10 +3,12 @@
 use super::transaction::TransactionDraft;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::group::{Join, MemberOf, NAMED_GROUP};
+use norn_wire::headers::TEXT_ID;
 use norn_wire::ids::{QueueName, TaskId};
 use norn_wire::limits;
 use norn_wire::request::{Acks, Completion, Request, Spec};
 use norn_wire::response::Response;
+use norn_wire::text_id::TextId;
 use std::sync::{Arc, OnceLock};
 
 /// Name of a call within a session. The host chooses it and does not use it again.
@@ -104,6 +106,16 @@ impl Draft {
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.spec.key = Some(key.into());
         self
+    }
+
+    /// Gives the task a text id: its queue, its key, and the header that shows it. Enqueue a task by itself as a
+    /// [unique](Call::EnqueueUnique) one, and name the group of a member: then one open task has the text id.
+    #[must_use]
+    pub fn text_id(mut self, id: &TextId) -> Self {
+        self.spec.queue = id.queue().clone();
+        self.spec.key = id.key();
+        self.spec.headers.retain(|(name, _)| name != TEXT_ID);
+        self.header(TEXT_ID, id.to_string())
     }
 
     /// Makes the task the member of a group with this number, from 1. Its id follows from both, so that it is stored once, however

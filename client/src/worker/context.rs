@@ -9,6 +9,7 @@ use norn_wire::ids::{QueueName, TaskId, Token};
 use norn_wire::limits;
 use norn_wire::request::Acks;
 use norn_wire::response::{Granted, LogEntry};
+use norn_wire::text_id::TextId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -241,6 +242,11 @@ impl Context {
         self.granted.id
     }
 
+    /// [Text id](norn_wire::TextId) of the task, if it was enqueued under one.
+    pub fn text_id(&self) -> Option<TextId> {
+        self.granted.text_id()
+    }
+
     /// Fencing token: send it with every effect on an outside system, which then refuses lower ones. It stops late writers, not
     /// repeats; for these the outside system needs the [id](Context::id).
     pub fn token(&self) -> Token {
@@ -304,8 +310,8 @@ impl Context {
     }
 
     /// Renews the lease for a length of the handler's own choice, from now. Returns when the lease ends, by this machine's clock. The
-    /// worker renews all leases by itself; this is for a step that must not lose the lease although nothing can be renewed meanwhile,
-    /// as when it takes the machine's network away.
+    /// worker renews all leases by itself; this is for a step that must not lose the lease although its renewals may fail meanwhile,
+    /// as while the step blocks all threads of the runtime.
     ///
     /// A renewal never shortens the lease, and the queue's `lease-max` bounds it. From then on this is the length of the claim: the
     /// worker's own renewals, which begin again shortly before the end of this one, prolong the lease by as much. If the worker dies,

@@ -1,4 +1,4 @@
-//! Headers that nodes add to tasks.
+//! Headers that nodes and clients add to tasks.
 
 use super::request::Spec;
 
@@ -11,7 +11,10 @@ pub const DEAD_REASON: &str = "norn-dead-reason";
 /// Header of a redriven task: id of the dead task that it copies.
 pub const REDRIVEN_FROM: &str = "norn-redriven-from";
 
-/// All of these headers.
+/// Header of a task with a [text id](super::TextId): that id.
+pub const TEXT_ID: &str = "norn-id";
+
+/// All headers that nodes add to copies of dead tasks.
 pub const TOLD: [&str; 4] = [DEAD_TASK, DEAD_QUEUE, DEAD_REASON, REDRIVEN_FROM];
 
 impl Spec {

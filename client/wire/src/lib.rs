@@ -20,6 +20,7 @@ pub mod response;
 pub mod schedule;
 #[cfg(feature = "schema")]
 mod schema;
+pub mod text_id;
 pub mod transaction;
 pub mod validate;
 pub mod version;
@@ -29,6 +30,7 @@ pub use error::{Cause, Error, ErrorCode, Retry};
 pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, TaskVersion, Token};
 pub use request::{Acks, Claim, Completion, NewTask, Request, SESSIONS_QUEUE, Spec};
 pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};
+pub use text_id::TextId;
 pub use transaction::Transaction;
 pub use version::Versions;
 pub use watch::{Subject, WatchCursor, WatchEvent, Watched};

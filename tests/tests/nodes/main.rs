@@ -39,6 +39,7 @@ mod seals;
 mod several;
 mod space;
 mod store;
+mod text_ids;
 mod transactions;
 mod uniques;
 mod upgrade;

@@ -35,6 +35,8 @@ calls! { client, session:
     "Client::enqueue_many" client.enqueue_many(any(), Acks::All);
     "Client::enqueue_unique" client.enqueue_unique(any());
     "Client::enqueue_after_known" client.enqueue_after_known(any(), Acks::All);
+    "Client::enqueue_as" client.enqueue_as(any(), any());
+    "Client::find" client.find(any());
     "Client::open_group" client.open_group(any(), "book");
     "Client::close_group" client.close_group(any(), 3);
     "Client::claim" client.claim(any());

@@ -13,6 +13,7 @@ mod results;
 mod several;
 mod short;
 pub(super) mod tables;
+mod text_ids;
 mod unwritten;
 mod watch;
 
