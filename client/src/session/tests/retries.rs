@@ -2,6 +2,7 @@
 
 use super::*;
 use norn_wire::ids::Token;
+use std::collections::BTreeSet;
 
 #[test]
 fn errors_that_pass_are_retried_with_growing_pauses_until_the_deadline() {
@@ -332,6 +333,28 @@ fn at_the_deadline_what_was_never_sent_and_what_only_reads_is_unavailable() {
     bench.now_us = 5 * SECOND_US;
     let late = bench.step(Input::Submit { call: CallId(2), body: enqueue(1), deadline_us: bench.now_us });
     assert_eq!(code(&late), ErrorCode::Unavailable);
+}
+
+// T15
+/// Goal: the client draws who claims, and no node does. Method: the calls of one client carry ids of their own, and those of a client
+/// that draws otherwise are others.
+#[test]
+fn each_claim_call_has_an_id_that_its_client_drew() {
+    let mut ids = BTreeSet::new();
+    for seed in 1..5 {
+        let mut bench = Bench { session: Session::new(Config::default(), 1, seed), ..Bench::new(1) };
+        bench.session.links.active = 0;
+        bench.submit(1, claim(10_000), 60 * SECOND_US);
+        let mut outputs = bench.open(0);
+        for call in 2..5 {
+            outputs.extend(bench.submit(call, claim(10_000), 60 * SECOND_US));
+        }
+        for (_, _, request) in sent(&outputs) {
+            let Request::Claim(Claim { claim: id, .. }) = request else { panic!("{request:?}") };
+            assert!(*id != ClaimId(0) && ids.insert(*id), "{id:?} was drawn before");
+        }
+    }
+    assert_eq!(ids.len(), 16);
 }
 
 #[test]

@@ -110,7 +110,27 @@ async fn bench_with(table: &Arc<Mutex<Table>>, ttl: Duration) -> Bench {
     bench
 }
 
-// C4, C5, C7
+// C7
+/// Goal: heartbeats come far more often than a session may go without: two may be lost, and the third is in time. Method: no time
+/// passes; the plan of the first heartbeat, and of those after answers, is a fraction of the time to live.
+#[tokio::test]
+async fn heartbeats_are_planned_at_a_third_of_the_time_to_live() {
+    for ttl in [300, 5_000, 3_600_000].map(Duration::from_millis) {
+        let table = Table::new(0);
+        let bench = bench_with(&table, ttl).await;
+        let session = bench.worker.client.open_session(ttl, "tests").await.unwrap();
+        let held = super::super::context::Held::session(&session);
+        assert_eq!(session.expires() - held.renew_at(), ttl * 2 / 3, "the first");
+        for answers in 1..4 {
+            let expires = Instant::now() + ttl;
+            held.renewed(Ok(expires));
+            assert!(expires - held.renew_at() >= ttl * 3 / 5, "after {answers}: {:?}", expires - held.renew_at());
+        }
+        assert!(3 * held.renewal_timeout() < ttl, "a heartbeat that is not answered leaves time for the next two");
+    }
+}
+
+// C4, C5
 #[tokio::test]
 async fn one_heartbeat_keeps_all_claims() {
     const TTL: Duration = Duration::from_secs(9);
