@@ -99,7 +99,7 @@ async fn each_refusal_of_the_door_is_a_problem_document() {
     }
 }
 
-// T29, T30, T33: groups with tasks; a limit; owned tasks on request only
+// T17, T29, T30, T33: groups with tasks; a limit; owned tasks on request only
 #[tokio::test]
 async fn a_group_is_listed_with_a_limit_and_with_owned_tasks() {
     let (door, _) = open();
@@ -240,6 +240,28 @@ async fn a_claim_replaces_a_task_by_one_that_the_client_owns() {
     let error = refused(&door, "/taskstore/claim", claim(json!([signal, 5]))).await;
     assert_eq!(error, lists(json!([]), json!([]), json!([5]), json!([])), "even if nothing is there");
     assert_eq!(node.lock().unwrap().releases, 0);
+}
+
+// T15
+/// Goal: the owner of a task is the one that its client names, and no other is assigned. Method: clients of any id add and claim, and
+/// one that names none is refused.
+#[tokio::test]
+async fn the_owner_is_the_one_that_the_client_names() {
+    let (door, _) = open();
+    for clientid in [1, 8, 4_711, i64::from(u32::MAX)] {
+        let group = format!("of-{clientid}");
+        let added = updated(&door, json!({"clientid": clientid, "adds": [{"group": group, "ownerid": 5}]})).await;
+        assert_eq!(added[0]["ownerid"], clientid, "whatever a whole task says beside");
+        let told =
+            door.post("/taskstore/claim", &json!({"clientid": clientid + 1, "group": group, "duration": 60_000})).await;
+        assert_eq!(told.body["tasks"][0]["ownerid"], clientid + 1, "{:?}", told.body);
+    }
+    for (verb, body) in
+        [("update", json!({"adds": [{"group": "map"}]})), ("claim", json!({"group": "map", "duration": 1}))]
+    {
+        let told = door.post(&format!("/taskstore/{verb}"), &body).await;
+        assert_eq!((told.status, &told.body["code"]), (StatusCode::BAD_REQUEST, &json!("invalid")), "{verb}");
+    }
 }
 
 // T38, T47: its owner has a task for as long as it refreshes its claim, and ends it; no other client does either
