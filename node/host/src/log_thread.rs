@@ -406,6 +406,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    /// Time after which a thread that does nothing has stopped for good.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     fn never() -> EmergencyStop {
         EmergencyStop::new(|reason| unreachable!("{reason}"))
     }
@@ -560,6 +563,48 @@ mod tests {
             *log.lock().unwrap(),
             ["append 1", "sync", "append 2", "sync", "append 1", "sync", "save 1 false", "last sync"]
         );
+    }
+
+    // E22
+    /// Goal: nothing pauses for a compaction. Method: between the request for the state and its parts, every batch is written and synced
+    /// before the next part is handed over, however long that takes.
+    #[test]
+    fn batches_are_written_between_all_parts_of_a_snapshot() {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (go, gone) = mpsc::channel();
+        let (reported, reports) = mpsc::channel();
+        let bounds = BacklogBounds { batches_max: 3, bytes_max: usize::MAX };
+        let journal = Slow { log: Arc::clone(&log), upkeep: vec![Upkeep::Begin], ..slow(gone) };
+        let report = move |report| reported.send(report).unwrap();
+        let mut store =
+            LogThread::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), never(), report).unwrap();
+        let batch = || vec![Record::Boot { count: 1 }];
+        let next = || reports.recv_timeout(PATIENCE).expect("the thread goes on");
+        let mut tickets = (1..).map(Ticket);
+        let mut write = |store: &mut LogThread| {
+            let ticket = tickets.next().unwrap();
+            store.persist(ticket, batch());
+            store.wake();
+            go.send(()).unwrap();
+            assert_eq!(next(), Report::Persisted(ticket, Vec::new(), 7));
+        };
+        write(&mut store);
+        assert_eq!(next(), Report::StateWanted { anew: true });
+        for _ in 0..3 {
+            write(&mut store);
+            write(&mut store);
+            store.save(Part { records: batch(), ..Part::default() });
+            store.wake();
+            // A thread that is woken for a part commits as well, as there may be unsynced records.
+            go.send(()).unwrap();
+            assert_eq!(next(), Report::StateWanted { anew: false });
+        }
+        write(&mut store);
+        store.close();
+        let log = log.lock().unwrap();
+        let done: Vec<&str> = log.iter().map(String::as_str).filter(|line| !line.contains("sync")).collect();
+        let round = ["append 1", "append 1", "save 1 false"];
+        assert_eq!(done, [&["append 1"][..], &round, &round, &round, &["append 1"]].concat());
     }
 
     /// Goal: the thread of a store that is dropped without `close` writes the queued batches and ends, and the drop does not wait for
