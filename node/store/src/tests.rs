@@ -3,7 +3,7 @@
 use crate::{Store, StoreError, StoreOptions, SyncPolicy};
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{ErrorCode, QueueName, Request, State, TaskId};
+use norn_client::wire::{ErrorCode, QueueName, Request, Response, State, TaskId};
 use norn_client::worker::{Outcome, Worker};
 use norn_host::disk::FileDiskError;
 use norn_host::replay::OpenError;
@@ -70,6 +70,35 @@ async fn tasks_and_claims_outlive_a_store_that_was_dropped_or_closed() {
         }
     }
     assert!(held.is_some());
+}
+
+// E15
+/// Goal: the first request after a start meets the state of the whole log. Method: a log with some operations of each kind is replayed,
+/// and the first answers have all of them.
+#[tokio::test]
+async fn the_first_answer_after_an_opening_has_every_operation() {
+    const TASKS: u64 = 80;
+    let directory = TempDir::new().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    for number in 0..TASKS {
+        enqueue(&store, "mail", &number.to_string()).await;
+    }
+    let taken = store.client().claim(ClaimOptions::new([queue("mail")]).max(20)).await.unwrap().tasks;
+    assert_eq!(taken.len(), 20);
+    for claimed in &taken[..10] {
+        store.client().complete(CompleteOptions::new(claimed.granted.id, claimed.granted.token)).await.unwrap();
+    }
+    let last = enqueue(&store, "mail", "last").await;
+    store.close().await.unwrap();
+    for (state, count) in [(State::Ready, TASKS - 19), (State::Claimed, 10), (State::Done, 10)] {
+        let store = Store::open(directory.path()).await.unwrap();
+        let count_of = Request::Count { queue: Some(queue("mail")), state: Some(state) };
+        assert_eq!(store.ask(count_of).await, Some(Response::Count(count)), "{state:?}, at the first request");
+        store.close().await.unwrap();
+    }
+    let store = Store::open(directory.path()).await.unwrap();
+    assert_eq!(state(store.client(), last).await, State::Ready);
+    store.close().await.unwrap();
 }
 
 /// Opens a store once the one that was dropped has let go of the directory.
