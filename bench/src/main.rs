@@ -18,6 +18,7 @@
 //! cargo run --release -p norn-bench -- transactions --clients 1,16
 //! cargo run --release -p norn-bench -- idle
 //! cargo run --release -p norn-bench -- growth
+//! cargo run --release -p norn-bench -- scaling
 //! cargo run --release -p norn-bench -- failover --kills 30
 //! cargo run --release -p norn-bench -F peers -- peers
 //! ```
@@ -47,6 +48,7 @@ mod process;
 mod repair;
 mod report;
 mod restart;
+mod scaling;
 mod store;
 mod system;
 mod transactions;
@@ -90,6 +92,8 @@ enum Command {
     Absence(absence::Options),
     /// How costs grow with tasks, nodes and partitions, without disks and networks.
     Growth(growth::Options),
+    /// Lifecycles with more nodes, and with more workers at once, as ratios; fails where one is beyond its bound.
+    Scaling(scaling::Options),
     /// What a cluster costs that has nothing to do.
     Idle(idle::Options),
     /// Disk use and restarts of a node with a long history, and of one without.
@@ -139,6 +143,7 @@ fn main() -> ExitCode {
         Command::Repair(options) => repair::run(&options, report),
         Command::Absence(options) => runtime.block_on(absence::run(&options, report)),
         Command::Growth(options) => growth::run(&options, report),
+        Command::Scaling(options) => runtime.block_on(scaling::run(&options, report)),
         Command::Idle(options) => runtime.block_on(idle::run(&options, report)),
         Command::Restart(options) => restart::run(&options, report),
         Command::Store(options) => runtime.block_on(store::run(&options, report)),

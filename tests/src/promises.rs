@@ -3,8 +3,9 @@
 //! `tests/promises.txt` lists every promise of the five systems that Norn comes from, one row each. A test names the rows that it
 //! proves in a plain comment above itself: `// S18, S25`, or `// S18, S25: why`. So does a property of the simulator, above its
 //! `impl Property for`, and a scene of the suite, a function of a `Scene<H>` on any host. A test names a row only if it fails when the
-//! promise is broken. Where Norn decides differently from the system of a row, the row says what Norn does, and often what that system
-//! did.
+//! promise is broken. A row about growth is named above the `pub async fn run` of a benchmark, which has to fail beyond a stated ratio
+//! and to run in the soak: a measured time is asserted in no test. Where Norn decides differently from the system of a row, the row says
+//! what Norn does, and often what that system did.
 
 use crate::source::Source;
 use std::collections::BTreeMap;
@@ -17,6 +18,9 @@ const COLUMNS_MAX: usize = 140;
 /// Required form of a comment.
 const FORM: &str = "the form is `S18, S25`, or `S18, S25: why`";
 
+/// Where benchmarks are: only there may a row stand above a `run`.
+const BENCHMARKS: &str = "bench/src/";
+
 /// One promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -26,14 +30,14 @@ pub struct Row {
     pub statement: String,
 }
 
-/// A test, a scene, or a property of the simulator, and the rows that it names.
+/// A test, a scene, a property of the simulator, or a benchmark, and the rows that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// Line of the comment, from 1.
     pub line: usize,
     /// Ids of the rows.
     pub rows: Vec<String>,
-    /// Name of the test, scene or property.
+    /// Name of the test, scene, property or benchmark.
     pub name: String,
 }
 
@@ -47,7 +51,7 @@ impl Promises {
         let (rows, mut complaints) = rows(list);
         let mut tests: BTreeMap<&str, Vec<String>> = rows.iter().map(|row| (row.id.as_str(), Vec::new())).collect();
         for Source { path, text } in sources {
-            let (proofs, wrong) = proofs(text);
+            let (proofs, wrong) = proofs(text, path.starts_with(BENCHMARKS));
             complaints.extend(wrong.into_iter().map(|(line, complaint)| format!("{path}:{line}: {complaint}")));
             for Proof { line, rows, name } in proofs {
                 for row in rows {
@@ -63,6 +67,17 @@ impl Promises {
         }
         let with_tests = |row: &Row| (row.clone(), tests.remove(row.id.as_str()).unwrap_or_default());
         Ok(Self(rows.iter().map(with_tests).collect()))
+    }
+
+    /// Benchmarks that rows rest on, as `path::name`.
+    pub fn benchmarks(&self) -> Vec<&str> {
+        let tests = self.0.iter().flat_map(|(_, tests)| tests);
+        tests.map(String::as_str).filter(|test| test.starts_with(BENCHMARKS) && test.ends_with("::run")).collect()
+    }
+
+    /// The tests that name a row, as `path::name`.
+    pub fn tests_of(&self, id: &str) -> &[String] {
+        self.0.iter().find(|(row, _)| row.id == id).map_or(&[], |(_, tests)| tests)
     }
 
     /// Every row with its tests, then the rows without tests. Only the latter if `missing`.
@@ -128,7 +143,7 @@ fn rows(list: &str) -> (Vec<Row>, Vec<String>) {
 }
 
 /// The rows that the tests, scenes and properties of a file name, and what is wrong with its comments, by line.
-fn proofs(text: &str) -> (Vec<Proof>, Vec<(usize, String)>) {
+fn proofs(text: &str, is_benchmark: bool) -> (Vec<Proof>, Vec<(usize, String)>) {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let (mut proofs, mut complaints) = (Vec::new(), Vec::new());
     for (index, line) in lines.iter().enumerate() {
@@ -138,7 +153,7 @@ fn proofs(text: &str) -> (Vec<Proof>, Vec<(usize, String)>) {
             continue;
         }
         let is_plain = comment.starts_with(' ');
-        match (named(words).filter(|_| is_plain), item_below(&lines[index + 1..])) {
+        match (named(words).filter(|_| is_plain), item_below(&lines[index + 1..], is_benchmark)) {
             (None, _) => complaints.push((index + 1, format!("{FORM}, in a plain comment"))),
             (_, None) => {
                 complaints.push((index + 1, "rows are named above a test, a scene or a property alone".to_owned()))
@@ -165,8 +180,8 @@ fn named(comment: &str) -> Option<Vec<String>> {
 /// What marks a scene: the text that follows its name. A scene outside the table of scenes is dead code.
 const SCENE: &str = "<H: Host>(scene: Scene<H>)";
 
-/// Name of the test, property or scene at the start of these lines, after comments and attributes.
-fn item_below<'a>(lines: &[&'a str]) -> Option<&'a str> {
+/// Name of the test, property, scene or benchmark at the start of these lines, after comments and attributes.
+fn item_below<'a>(lines: &[&'a str], is_benchmark: bool) -> Option<&'a str> {
     let mut is_test = false;
     for line in lines {
         if let Some(property) = line.strip_prefix("impl Property for ") {
@@ -175,6 +190,8 @@ fn item_below<'a>(lines: &[&'a str]) -> Option<&'a str> {
             is_test |= *line == "#[test]" || line.starts_with("#[tokio::test");
         } else if let Some(scene) = line.strip_prefix("pub(super) async fn ") {
             return scene.split_once(SCENE).map(|(name, _)| name);
+        } else if is_benchmark && line.starts_with("pub async fn run(") {
+            return Some("run");
         } else if !line.starts_with("//") {
             let function = line.trim_start_matches("async ").strip_prefix("fn ")?;
             return function.split(['(', '<']).next().filter(|_| is_test);
@@ -222,7 +239,7 @@ mod tests {
                     #[tokio::test(flavor = \"current_thread\")]\n    async fn another<T>() {}\n// S1\n\
                     impl Property for Leaders {\n// S2\n\
                     pub(super) async fn a_scene<H: Host>(scene: Scene<H>) {\n";
-        let (found, complaints) = proofs(text);
+        let (found, complaints) = proofs(text, false);
         assert_eq!(complaints, []);
         let found: Vec<(usize, String, &str)> =
             found.iter().map(|proof| (proof.line, proof.rows.join("+"), proof.name.as_str())).collect();
@@ -233,7 +250,7 @@ mod tests {
     #[test]
     fn comments_of_another_form_or_elsewhere_are_refused() {
         for wrong in ["S01", "S5a", "S7,S8", "S7 S8", "S7, why", "S1-S2", "S12345678"] {
-            let (found, complaints) = proofs(&format!("// {wrong}\n#[test]\nfn a_test() {{}}\n"));
+            let (found, complaints) = proofs(&format!("// {wrong}\n#[test]\nfn a_test() {{}}\n"), false);
             assert!(found.is_empty() && complaints.len() == 1, "{wrong}");
         }
         let of_a_scene = "// S1\npub(super) async fn open<H: Host>(scene: &Scene<H>) {}\n";
@@ -245,10 +262,10 @@ mod tests {
             of_a_scene,
         ];
         for wrong in below {
-            assert_eq!(proofs(wrong).1.len(), 1, "{wrong:?}");
+            assert_eq!(proofs(wrong, false).1.len(), 1, "{wrong:?}");
         }
         for other in ["// Some text\n", "// C-2: a rule\n", "let text = \"// S1\";\n", "// See S1.\n"] {
-            assert_eq!(proofs(other), (Vec::new(), Vec::new()), "{other:?}");
+            assert_eq!(proofs(other, false), (Vec::new(), Vec::new()), "{other:?}");
         }
     }
 
@@ -258,6 +275,17 @@ mod tests {
         assert_eq!(promises.to_text(true), "T1   First.\nS2   Third.\n");
         let all = "S1   Second.\n       a.rs::a\n\n1 of 3 rows have a test. Without:\nT1   First.\nS2   Third.\n";
         assert_eq!(promises.to_text(false), all);
+    }
+
+    #[test]
+    fn a_benchmark_names_rows_above_its_run_and_in_its_folder_alone() {
+        let text = "// S1: grows\n/// Measures.\npub async fn run(options: &Options) -> Result<()> {\n".to_owned();
+        let at = |path: &str| Source { path: path.to_owned(), text: text.clone() };
+        let promises = Promises::read(LIST, &[at("bench/src/scaling.rs")]).expect("all is well");
+        assert_eq!(promises.benchmarks(), ["bench/src/scaling.rs::run"]);
+        assert_eq!(promises.tests_of("S1"), ["bench/src/scaling.rs::run"]);
+        assert!(promises.tests_of("S2").is_empty());
+        assert!(Promises::read(LIST, &[at("tests/src/scaling.rs")]).is_err(), "no benchmark stands there");
     }
 
     #[test]

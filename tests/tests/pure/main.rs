@@ -11,6 +11,7 @@ mod owners;
 mod pieces;
 mod planted;
 mod plants;
+mod rows;
 mod scenes;
 mod seeds;
 mod state;
