@@ -17,3 +17,4 @@ mod seeds;
 mod state;
 mod swarm;
 mod tidy;
+mod trust;
