@@ -110,6 +110,7 @@ fn a_restart_of_all_takes_little_more_than_the_time_in_which_none_ran() {
     }
 }
 
+// S12
 /// Goal: while some replica runs at all times, no age is lost: neither the time in which others did not run, nor what they had not
 /// written down.
 #[test]

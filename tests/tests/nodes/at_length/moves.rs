@@ -214,7 +214,7 @@ async fn two_nodes_are_drained_under_load() {
     trial.end().await;
 }
 
-// O1, S10, S48
+// O1, S10, S48, S51: the command line adds nodes, and starts them
 /// Three nodes, then five, then three of which one is new. Then one of the old ones loses its disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_grows_and_shrinks_under_load() {
