@@ -159,7 +159,8 @@ fn a_snapshot_under_way_takes_nothing_away_and_stops_no_writer() {
     let disk = Double::default();
     let (mut host, live) = asked_for_a_snapshot(&disk);
     let finished = segments(&disk);
-    assert!(finished.len() > 2 && host.items.len() > 10, "several segments, and several parts");
+    assert_eq!(finished, (1..=live).collect::<Vec<u64>>(), "as it begins");
+    assert!(live > 2 && host.items.len() > 10, "several segments, and several parts");
     let (mut parts, mut synced) = (0, host.synced);
     while host.saved.is_some() {
         host.save_some(3).expect("no fault");
