@@ -355,7 +355,8 @@ async fn a_hint_that_leads_to_a_namesake_does_not_hide_the_peer() {
     let more: &[(&str, &str)] = &[("listen", &address), ("peers", &format!("n2={}", namesake.address()))];
     let first = cluster.start("n1", more).await;
     assert!(tokio::time::timeout(PATIENCE, first.serving()).await.expect("both vote, so each has found the other"));
-    assert!(namesake.metrics().get(Counter::ConnectionsRefused) > 0, "the hint was followed");
+    // The hint is followed, though the peer may have been faster to dial.
+    until(|| namesake.metrics().get(Counter::ConnectionsRefused) > 0).await;
     namesake.shutdown().await;
     tokio::join!(first.shutdown(), second.shutdown());
 }
