@@ -180,7 +180,12 @@ impl World {
         let process = &self.nodes[node];
         let running = process.running.as_ref()?;
         let tasks = adapter::tasks_of_partition(&running.core, &process.disk, partition);
-        let open = |(id, task): &(TaskId, _)| is_open(task) && !self.waits_for_absent(*id, absence);
+        // A transaction waits for the other partitions in which it has parts: one without a quorum, or behind a link that is cut.
+        let waits = |partition: &PartitionId| {
+            matches!(absence.way, Way::Link | Way::HalfLink) || !self.has_quorum_without(*partition, absence)
+        };
+        let locked = |id: &TaskId| running.core.locked_for(partition, id).iter().any(waits);
+        let open = |(id, task): &(TaskId, _)| is_open(task) && !self.waits_for_absent(*id, absence) && !locked(id);
         tasks.into_iter().find(open).map(|(id, _)| id)
     }
 }

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_model::config::Mutant;
 
 /// All bugs that the simulator catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 111] = [
+pub const ALL: [(&str, Mutant); 110] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -81,7 +81,6 @@ pub const ALL: [(&str, Mutant); 111] = [
     ("refusal-forgotten", Mutant::RefusalForgotten),
     ("decided-forgotten", Mutant::DecidedForgotten),
     ("vote-before-quorum", Mutant::VoteBeforeQuorum),
-    ("rounds-mixed", Mutant::RoundsMixed),
     ("vote-of-any-round", Mutant::VoteOfAnyRound),
     ("depends-unlocked", Mutant::DependsUnlocked),
     ("round-guessed", Mutant::RoundGuessed),
@@ -379,27 +378,35 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
             exchange_interval_ms: Some(5_000),
             ..plain
         },
-        Mutant::VoteBeforeQuorum | Mutant::RoundsMixed => Overrides {
+        // Two transactions overlook each other's changes only if no worker claims what they depend on.
+        Mutant::DependsUnlocked => Overrides {
             transaction_percent: Some(100),
             across_percent: Some(100),
-            producers: Some(6),
-            crash_mean_ms: Some(1_000),
-            lost_writes_percent: Some(50),
+            producers: Some(8),
+            workers: Some(1),
+            crash_mean_ms: Some(3_000),
+            cut_mean_ms: Some(0),
             delay_us_max: Some(200_000),
             ..plain
         },
-        Mutant::VoteOfAnyRound
-        | Mutant::DependsUnlocked
-        | Mutant::RoundGuessed
-        | Mutant::DecisionForgotten
-        | Mutant::OutcomeUnasked => Overrides {
+        Mutant::VoteBeforeQuorum => Overrides {
             transaction_percent: Some(100),
             across_percent: Some(100),
             producers: Some(6),
-            crash_mean_ms: Some(1_000),
-            delay_us_max: Some(100_000),
+            crash_mean_ms: Some(500),
+            loss_ppm: Some(300_000),
             ..plain
         },
+        Mutant::VoteOfAnyRound | Mutant::RoundGuessed | Mutant::DecisionForgotten | Mutant::OutcomeUnasked => {
+            Overrides {
+                transaction_percent: Some(100),
+                across_percent: Some(100),
+                producers: Some(6),
+                crash_mean_ms: Some(1_000),
+                delay_us_max: Some(100_000),
+                ..plain
+            }
+        }
         Mutant::DecidedForgotten => Overrides {
             transaction_percent: Some(100),
             cancel_percent: Some(30),

@@ -337,6 +337,13 @@ pub enum Observation {
         /// Completed task.
         id: TaskId,
     },
+    /// A decided transaction is not made in a partition: the part that it had prepared was lost with a majority, which was given up.
+    PartLost {
+        /// The partition.
+        partition: u16,
+        /// The transaction.
+        id: TaskId,
+    },
     /// The dead-letter copy of a dead task is so late that its partition refuses it.
     LetterRefused {
         /// Partition of the dead task.
@@ -427,6 +434,7 @@ impl Observation {
             Observation::ForgettingHeld { .. } => "collection_held_minutes",
             Observation::ChildRefused { .. } => "children_refused",
             Observation::LetterRefused { .. } => "letters_refused",
+            Observation::PartLost { .. } => "transaction_parts_lost",
             Observation::ScheduleFired { .. } => "schedules_fired",
             Observation::ScheduleMissed { .. } => "schedules_missed",
             Observation::ScheduleUnsure { .. } => "schedules_unsure",

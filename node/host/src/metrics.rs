@@ -122,6 +122,8 @@ counters! {
     ChildrenRefused = "children_refused",
     /// Dead tasks of which no dead-letter copy could be written in time.
     LettersRefused = "letters_refused",
+    /// Parts of decided transactions that are not made, as a majority of their partition was given up.
+    PartsLost = "transaction_parts_lost",
     /// Tasks of schedules that were enqueued.
     SchedulesFired = "schedules_fired",
     /// Delays of these, added up.
@@ -266,6 +268,7 @@ impl Metrics {
             Observation::ForgettingHeld { .. } => Counter::ForgettingHeld,
             Observation::ChildRefused { .. } => Counter::ChildrenRefused,
             Observation::LetterRefused { .. } => Counter::LettersRefused,
+            Observation::PartLost { .. } => Counter::PartsLost,
             Observation::ScheduleFired { late_ms, .. } => {
                 self.add(Counter::SchedulesLate, *late_ms);
                 Counter::SchedulesFired
@@ -348,6 +351,13 @@ impl Metrics {
                     partition,
                     "finished tasks cannot be forgotten while a member is away or has holes, or a completion brings tasks \
                      as old; see `norn partitions`"
+                );
+            }
+            Observation::PartLost { partition, id } => {
+                tracing::error!(
+                    partition,
+                    transaction = %id,
+                    "it is made elsewhere and not in this partition, as its part was lost with a majority that was given up"
                 );
             }
             Observation::LetterRefused { partition, id } => {

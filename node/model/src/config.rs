@@ -249,8 +249,6 @@ pub enum Mutant {
     RefusalForgotten,
     /// A partition votes for its part of a transaction before a majority has that on disk.
     VoteBeforeQuorum,
-    /// Once a part of a transaction is prepared, it counts as prepared for a later round, too.
-    RoundsMixed,
     /// Votes of earlier rounds of a transaction count.
     VoteOfAnyRound,
     /// Tasks that a prepared part of a transaction depends on can be changed by others.

@@ -493,6 +493,7 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::ForgettingHeld { .. } => "forgetting held up",
         Observation::ChildRefused { .. } => "child refused",
         Observation::LetterRefused { .. } => "letter refused",
+        Observation::PartLost { .. } => "part of a transaction lost",
         Observation::HintKept { .. } => "hint kept",
         Observation::HintsHanded { .. } => "hints handed over",
         Observation::HintsDropped { .. } => "hints dropped",

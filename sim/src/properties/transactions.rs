@@ -3,6 +3,7 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
+use norn_engine::Observation;
 use norn_model::record::Record;
 use norn_model::task::Task;
 use norn_wire::request::Request;
@@ -213,6 +214,10 @@ impl Property for Transactions {
             Happening::Stops { id, token, .. } if self.held.get(id).is_some_and(|hold| hold.token == *token) => {
                 self.held.remove(id);
             }
+            // No operator gives a majority up here.
+            Happening::Observed { observation: Observation::PartLost { partition, id }, .. } => {
+                return Err(format!("partition {partition} has lost its part of transaction {id}"));
+            }
             Happening::Settled { .. } => self.check_whole()?,
             _ => {}
         }
@@ -287,6 +292,13 @@ mod tests {
         send(&mut bench, &replace(1, 9, 10)).unwrap();
         reply(&mut bench, &replace(1, 9, 10), false).unwrap();
         assert!(stored(&mut bench, 10).is_err());
+    }
+
+    #[test]
+    fn a_part_that_is_lost_is_noticed() {
+        let lost = Observation::PartLost { partition: 1, id: id(1) };
+        let observed = Happening::Observed { node: 0, boot: 1, observation: &lost };
+        assert!(Bench::<Transactions>::new().see(observed).is_err());
     }
 
     #[test]

@@ -38,8 +38,7 @@ pub struct Outbox {
 }
 
 /// Counters beside those of observations.
-pub const COUNTED: [&str; 4] =
-    ["loads_refused", "promises_refused_at_start", "questions_of_ended_processes", "transaction_parts_lost"];
+pub const COUNTED: [&str; 3] = ["loads_refused", "promises_refused_at_start", "questions_of_ended_processes"];
 
 impl Outbox {
     /// Returns an empty buffer for a node.

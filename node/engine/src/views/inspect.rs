@@ -109,6 +109,17 @@ impl Node {
         self.partitions.values().filter(|replica| !replica.is_blank()).map(|replica| (replica.id, replica.cohort()))
     }
 
+    /// Other partitions on whose leaders it depends how long a task stays locked by a transaction.
+    pub fn locked_for(&self, partition: PartitionId, id: &TaskId) -> Vec<PartitionId> {
+        let Some(replica) = self.partitions.get(&partition) else { return Vec::new() };
+        let ledger = &replica.consensus.table.ledger;
+        let has = |transaction: &TaskId| ledger.touched_by(transaction).contains(id);
+        let prepared = ledger.prepared().iter().filter(|(transaction, _)| has(transaction));
+        let spread = ledger.spreads().iter().filter(|(transaction, _)| has(transaction));
+        let others = spread.flat_map(|(_, spread)| spread.partitions.iter().copied());
+        prepared.map(|(_, prepared)| prepared.coordinator).chain(others).collect()
+    }
+
     /// Returns a task as this node's replica knows it.
     pub fn task(&self, partition: PartitionId, id: &TaskId) -> Option<&Task<Outline>> {
         self.partitions.get(&partition)?.store.task(id)

@@ -11,6 +11,7 @@
 
 use super::{Coming, Judged, Side, Stage, TransactionKey, too_late};
 use crate::Node;
+use crate::effect::Observation;
 use norn_model::claim_table::ledger::{Decided, Prepared, Round};
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
@@ -149,8 +150,7 @@ impl Node {
     /// The part is prepared, and that is committed: whichever node leads, it waits for the outcome.
     pub(crate) fn part_prepared(&mut self, key: TransactionKey, round: Round) {
         // The part may have been dropped, and prepared again for a later round, before the first operation was committed.
-        let is_other = self.promise(&key).is_none_or(|promise| promise.round != round);
-        if is_other && !mutant!(self.config, RoundsMixed) {
+        if self.promise(&key).is_none_or(|promise| promise.round != round) {
             return;
         }
         let Some(Coming { stage: Stage::Prepared { committed }, .. }) = self.workflow.transactions.coming.get_mut(&key)
@@ -278,7 +278,7 @@ impl Node {
         let Some(Coming { stage: Stage::Made, .. }) = self.workflow.transactions.coming.get(&key) else { return };
         let promise = self.promise(&key).expect("only a part is made for another partition");
         if self.partitions[&key.0].consensus.table.ledger.outcome_of(&key.1).is_some_and(|outcome| outcome.is_err()) {
-            self.outbox.count("transaction_parts_lost");
+            self.outbox.observe(Observation::PartLost { partition: key.0.0, id: key.1 });
         }
         self.workflow.transactions.remove(&key);
         if let Some(asker) = promise.asker {
