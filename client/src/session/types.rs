@@ -33,8 +33,8 @@ pub struct Draft {
     /// The task is not claimable for this long after the first attempt to enqueue it, or, if an id is named here, after the time in that
     /// id: so a repeat asks for the same. Excludes `spec.not_before_ms`.
     pub delay_ms: u64,
-    /// Places the task with this one (same tag, same partition), so that one leader decides a [transaction](TransactionDraft) of both; excludes a
-    /// key.
+    /// Places the task with this one (same tag, same partition), so that one leader decides a [transaction](TransactionDraft) of both;
+    /// excludes a key.
     pub near: Option<TaskId>,
 }
 

@@ -5,7 +5,7 @@
 //! follows from each).
 
 use crate::event::ClientId;
-use crate::workflow::transactions::TransactionKey;
+use norn_model::claim_table::ledger::TransactionKey;
 use norn_model::consensus::Waiting;
 use norn_model::limits::SIGNALS_MAX;
 use norn_model::message::{Items, StateCounts};

@@ -7,7 +7,7 @@
 use crate::Node;
 use crate::context::signals::Signal;
 use crate::effect::Effect;
-use crate::workflow::transactions::TransactionKey;
+use norn_model::claim_table::ledger::TransactionKey;
 use norn_model::config::mutant;
 use norn_model::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
 use norn_model::message::{AntiEntropy, Handoff, PeerMessage, Query, ReadWrite};

@@ -9,7 +9,7 @@ use crate::event::ClientId;
 use crate::membership::roster::name_in;
 use crate::workflow::children::Delivery;
 use crate::workflow::redrive::{Asker, Copying};
-use crate::workflow::transactions::TransactionKey;
+use norn_model::claim_table::ledger::TransactionKey;
 use norn_model::cohort::{AdvertisedCohort, Cohort, CohortSlot, Role};
 use norn_model::config::mutant;
 use norn_model::consensus::Name;

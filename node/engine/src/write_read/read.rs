@@ -19,7 +19,7 @@ use crate::context::signals::Signal;
 use crate::event::ClientId;
 use crate::retention::purge::{Purger, RESULT_LOST};
 use crate::workflow::redrive::Asker;
-use crate::workflow::transactions::TransactionKey;
+use norn_model::claim_table::ledger::TransactionKey;
 use norn_model::claim_table::table::{ClaimEntry, ClaimState};
 use norn_model::cohort::Cohort;
 use norn_model::consensus::Hold;

@@ -17,6 +17,9 @@ pub type Stamps = Vec<(TaskId, TaskVersion)>;
 /// Final outcome of a transaction, for its client.
 pub type TransactionOutcome = Result<Stamps, Box<Refusal>>;
 
+/// A transaction in a partition.
+pub type TransactionKey = (PartitionId, TaskId);
+
 /// Round of a two-phase commit: the epoch of the coordinator's leader, and a number that grows with each of its rounds.
 pub type Round = Token;
 

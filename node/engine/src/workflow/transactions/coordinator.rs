@@ -19,10 +19,10 @@
 //! what is prepared while it waits for the next. The coordinator is the highest partition and judges its own tasks last, so each such
 //! transaction waits only for one that has a higher partition: there is no cycle (Havender, 1968).
 
-use super::{Coming, Judged, Side, Stage, TransactionKey};
+use super::{Coming, Judged, Side, Stage};
 use crate::Node;
 use crate::context::timers::Key;
-use norn_model::claim_table::ledger::{Decided, Round, Spread, Stamps};
+use norn_model::claim_table::ledger::{Decided, Round, Spread, Stamps, TransactionKey};
 use norn_model::config::mutant;
 use norn_model::message::{Vote, Workflow};
 use norn_wire::error::{Error, ErrorCode};
@@ -88,6 +88,11 @@ impl Gathering {
 
     /// All have prepared their parts, which are to be made. Returns what the table keeps of that.
     pub fn decide(&mut self) -> Spread {
+        assert!(
+            self.refusal().is_empty() && self.have_voted(),
+            "a transaction is decided that a partition has not prepared"
+        );
+        assert!(self.open.is_empty(), "a transaction is decided twice");
         self.open = std::mem::take(&mut self.shares).into_keys().collect();
         Spread { round: self.round, partitions: self.open.iter().copied().collect() }
     }

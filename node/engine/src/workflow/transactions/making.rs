@@ -1,13 +1,13 @@
 //! From the decision to the facts: what is decided is made, whichever node leads.
 
 use super::participant::Promise;
-use super::{Coming, Side, Stage, TransactionKey, Write};
+use super::{Coming, Side, Stage, Write};
 use crate::Node;
 use crate::consensus::unwritten;
 use crate::context::timers::Key;
 use crate::workflow::transactions::coordinator::Gathering;
 use crate::write_read::coordinate::Writer;
-use norn_model::claim_table::ledger::Decided;
+use norn_model::claim_table::ledger::{Decided, TransactionKey};
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::consensus::Waiting;
@@ -154,6 +154,7 @@ impl Node {
         for (id, side, stage) in decided.chain(prepared).collect::<Vec<_>>() {
             let (key, is_decided) = ((partition, id), matches!(stage, Stage::Writing { .. }));
             let coming = Coming { stage, side, askers: Vec::new(), bytes: 0 };
+            assert!(!self.workflow.transactions.coming.contains_key(&key), "a new leader knows a transaction already");
             self.workflow.transactions.coming.insert(key, coming);
             if is_decided {
                 self.transaction_decided(key);

@@ -36,7 +36,7 @@ use crate::context::timers::Key;
 use crate::payloads::loads::Then;
 use crate::write_read::group::refused;
 use crate::write_read::read::Reader;
-use norn_model::claim_table::ledger::Decided;
+use norn_model::claim_table::ledger::{Decided, TransactionKey};
 use norn_model::claim_table::table::ClaimState;
 use norn_model::config::mutant;
 use norn_model::limits::{LOAD_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
@@ -61,9 +61,6 @@ struct Asker {
     node: NodeId,
     request_id: u64,
 }
-
-/// A transaction in a partition that this node leads: the partition, and the transaction.
-pub(crate) type TransactionKey = (PartitionId, TaskId);
 
 /// How far a transaction is in a partition.
 #[derive(Debug)]
@@ -235,6 +232,7 @@ impl Node {
         }
         let open: BTreeSet<TaskId> = part.named().collect();
         let stage = Stage::Reading { transaction: part, open, read: BTreeMap::new() };
+        assert!(self.partitions[&key.0].consensus.established(), "a transaction begins where no leader is");
         let before = self.workflow.transactions.coming.insert(key, Coming { stage, side, askers, bytes: 0 });
         assert!(before.is_none(), "a transaction is in progress twice");
         if !self.workflow.transactions.keep(&key, bytes) {

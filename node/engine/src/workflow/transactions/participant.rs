@@ -9,10 +9,10 @@
 //! the coordinator says so when it is asked. A part that was made is known by its id for the latest 1,024, and refused as too old after
 //! that, so none is made twice.
 
-use super::{Coming, Judged, Side, Stage, TransactionKey, too_late};
+use super::{Coming, Judged, Side, Stage, too_late};
 use crate::Node;
 use crate::effect::Observation;
-use norn_model::claim_table::ledger::{Decided, Prepared, Round};
+use norn_model::claim_table::ledger::{Decided, Prepared, Round, TransactionKey};
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::consensus::Waiting;
@@ -131,6 +131,7 @@ impl Node {
         } else {
             Arc::new(decided)
         };
+        assert!(promise.coordinator > partition, "a part is prepared for a partition that is not above its own");
         let prepared = Arc::new(Prepared { coordinator: promise.coordinator, round: promise.round, decided });
         self.workflow.transactions.enter(&key, Stage::Prepared { committed: false });
         let round = promise.round;
@@ -268,7 +269,9 @@ impl Node {
     fn abort_part(&mut self, key: TransactionKey) {
         let (partition, id) = key;
         let Some(Promise { round, .. }) = self.promise(&key) else { return };
-        self.workflow.transactions.remove(&key);
+        let dropped = self.workflow.transactions.remove(&key);
+        let is_prepared = dropped.is_some_and(|coming| matches!(coming.stage, Stage::Prepared { .. }));
+        assert!(is_prepared, "a part is dropped that is not prepared");
         self.append(partition, Op::Abort { id, round }, None);
         self.void_unlocked(partition);
     }
