@@ -107,7 +107,7 @@ pub(super) async fn tasks_with_one_key_change_together<H: Host>(scene: Scene<H>)
 
 // T34, T36, T38, T40, T42, T44: tasks of any queues and keys, in whichever partitions; transactions that cross each other's way all end
 pub(super) async fn tasks_anywhere_change_together<H: Host>(scene: Scene<H>) {
-    let keyed = |key: &str| Draft::new(scene.queue("accounts"), "5").key(key);
+    let keyed = |key: &str| Draft::new(scene.queue("changed"), "5").key(key);
     let mut accounts = Vec::new();
     for (client, key) in ["alice", "bob", "carol", "dave"].into_iter().enumerate() {
         accounts.push(scene.enqueue(client % super::CLIENTS, keyed(key)).await);
