@@ -156,7 +156,6 @@ plays! {
         schedules::a_schedule_makes_one_task_for_each_time,
         transactions::tasks_change_together,
         transactions::tasks_with_one_key_change_together,
-        transactions::tasks_anywhere_change_together,
         transactions::nothing_changes_where_one_is_not_as_it_was,
         transactions::a_claim_depends_on_a_signal,
         watches::who_watches_a_queue_is_told_of_all_endings,

@@ -105,40 +105,6 @@ pub(super) async fn tasks_with_one_key_change_together<H: Host>(scene: Scene<H>)
     assert_eq!(scene.count("changed", None).await, 3);
 }
 
-// T34, T36, T38, T40, T42, T44: tasks of any queues and keys, in whichever partitions; transactions that cross each other's way all end
-pub(super) async fn tasks_anywhere_change_together<H: Host>(scene: Scene<H>) {
-    let keyed = |key: &str| Draft::new(scene.queue("changed"), "5").key(key);
-    let mut accounts = Vec::new();
-    for (client, key) in ["alice", "bob", "carol", "dave"].into_iter().enumerate() {
-        accounts.push(scene.enqueue(client % super::CLIENTS, keyed(key)).await);
-    }
-    let receipt = || Draft::new(scene.queue("receipts"), "paid").key("erin");
-    let mut seen = Vec::new();
-    for id in &accounts {
-        seen.push(version(&scene, *id).await);
-    }
-    let pays = |from: usize, to: usize| {
-        TransactionDraft::new()
-            .change(ChangeDraft::of((accounts[from], seen[from])).payload("4"))
-            .change(ChangeDraft::of((accounts[to], seen[to])).payload("6"))
-            .enqueue(receipt())
-    };
-    // Each of the three takes what the next one takes, so one at least is made, and no two that share an account.
-    let (one, two, three) =
-        tokio::join!(transact(&scene, 0, pays(0, 1)), transact(&scene, 1, pays(1, 2)), transact(&scene, 2, pays(2, 0)));
-    let made = [&one, &two, &three].into_iter().filter(|result| result.is_ok()).count();
-    assert_eq!(made, 1, "{one:?} {two:?} {three:?}");
-    let depends = TransactionDraft::new().enqueue(receipt()).depend((accounts[3], seen[3])).depend(accounts[0]);
-    assert_eq!(transact(&scene, 0, depends).await.expect("they are there").len(), 1);
-    let mut sum = 0;
-    for id in &accounts {
-        let payload = scene.get(1, *id).await.spec.payload.clone();
-        sum += String::from_utf8(payload).expect("text").parse::<i32>().expect("a number");
-    }
-    assert_eq!(sum, 20, "what one pays another one has");
-    assert_eq!(scene.count("receipts", None).await, 2);
-}
-
 // T45, T46: a signal task switches claiming on and off, whatever partition it is in
 pub(super) async fn a_claim_depends_on_a_signal<H: Host>(scene: Scene<H>) {
     let signal = scene.enqueue(0, Draft::new(scene.queue("signals"), "go on")).await;
