@@ -159,7 +159,7 @@ async fn what_accounts_have_together_stays_the_same_though_nodes_are_killed() {
         sum += balance(&client.get(*account).await.expect("it is there").spec.payload);
     }
     assert_eq!(sum, ACCOUNTS as u64 * OPENING);
-    // Nothing stays locked: each account may be claimed.
+    // Nothing stays locked: all accounts may be changed.
     let all = TransactionDraft::new();
     let all = accounts.iter().fold(all, |draft, account| draft.change(ChangeDraft::of(*account).payload("0")));
     assert!(transact(&client, all).await, "it expects nothing but that they are there");

@@ -3,7 +3,7 @@
 use super::transactions::{TAG, change, connected, delete};
 use super::*;
 use norn_model::claim_table::ledger::Ledger;
-use norn_model::message::Workflow;
+use norn_model::message::{Vote, Workflow};
 use norn_wire::Transaction;
 use norn_wire::transaction::{Depend, Expected, Refusal};
 
@@ -379,4 +379,34 @@ fn a_vote_is_for_the_round_that_is_committed() {
         matches!(effect, Effect::Send { message: PeerMessage::Workflow(Workflow::PartVote { .. }), .. })
     };
     assert!(!effects.iter().any(is_vote), "the later round is not committed");
+}
+
+/// Goal: no message of another node has a part counted as prepared that is not. Method: a refusal without a reason.
+#[test]
+fn a_refusal_without_a_reason_counts_for_nothing() {
+    let mut cluster = connected();
+    let (one, two) = cluster.pair();
+    let change = cluster.change_of(&[one, two], b"new");
+    let own = cluster.leader(&one);
+    let call = cluster.post(own, Request::Transact(Box::new(change.clone())));
+    let mut done = false;
+    while !done {
+        let vote = cluster.queue.iter_mut().find_map(|(_, event)| match event {
+            Event::Peer { message: PeerMessage::Workflow(Workflow::PartVote { vote, .. }), .. } => Some(vote),
+            _ => None,
+        });
+        if let Some(vote) = vote {
+            *vote = Vote::Refused(Box::default());
+            done = true;
+        } else if !cluster.handle_next() {
+            cluster.advance(1);
+        }
+    }
+    cluster.drain();
+    assert!(cluster.ledger(own, &one).decided().is_empty(), "nothing is decided by it");
+    cluster.advance(1_000);
+    assert!(
+        matches!(cluster.replies.get(&call), Some(Response::Transacted(Ok(_)))),
+        "the part was prepared, and asked again"
+    );
 }

@@ -88,10 +88,8 @@ impl Gathering {
 
     /// All have prepared their parts, which are to be made. Returns what the table keeps of that.
     pub fn decide(&mut self) -> Spread {
-        assert!(
-            self.refusal().is_empty() && self.have_voted(),
-            "a transaction is decided that a partition has not prepared"
-        );
+        let is_prepared = |share: &Share| matches!(share.standing, Standing::Prepared(_));
+        assert!(self.shares.values().all(is_prepared), "a transaction is decided that a partition has not prepared");
         assert!(self.open.is_empty(), "a transaction is decided twice");
         self.open = std::mem::take(&mut self.shares).into_keys().collect();
         Spread { round: self.round, partitions: self.open.iter().copied().collect() }
@@ -275,6 +273,10 @@ impl Node {
         };
         if gathering.round != round && !mutant!(self.config, VoteOfAnyRound) {
             return;
+        }
+        // A refusal without a reason would look like no refusal.
+        if matches!(&vote, Vote::Refused(refusal) if refusal.is_empty()) {
+            return self.outbox.refuse("a refusal of a part without a reason");
         }
         let Some(share) = gathering.shares.get_mut(&partition).filter(|share| share.standing == Standing::Asked) else {
             return;

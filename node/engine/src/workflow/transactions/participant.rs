@@ -215,9 +215,10 @@ impl Node {
             return;
         }
         let Some(promise) = self.promise(&key).filter(|promise| promise.round == round) else {
-            return if commit {
-                self.conclude_again(from, key, (coordinator, round))
-            };
+            if commit {
+                self.conclude_again(from, key, (coordinator, round));
+            }
+            return;
         };
         let stage = &self.workflow.transactions.coming[&key].stage;
         match (stage, commit) {
