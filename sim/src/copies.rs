@@ -152,24 +152,28 @@ impl World {
         }
     }
 
-    /// Judges the log that a node has read, and that is durable up to record `durable`.
-    pub fn judge_start(&mut self, node: usize, durable: u64, records: &[Record]) {
+    /// Judges the log that a node has read, and that is durable up to record `durable`. Fails for a member that no longer knows of its
+    /// cluster: it waits to be added, as a new machine does, and its operator has another one take its place.
+    pub fn judge_start(&mut self, node: usize, durable: u64, records: &[Record]) -> Result<(), String> {
         if node != self.copies.victim {
-            return;
+            return Ok(());
         }
         // The damage may have hit what says that no peer has answered.
         let anew = std::mem::take(&mut self.copies.restored) || self.options.harm_percent + self.options.rot_ppm > 0;
         self.copies.witnesses.begin(durable, anew);
         if !self.copies.spoiled {
-            return;
+            return Ok(());
         }
         self.tell(Happening::Spoiled { node, left: records });
         let told = self.copies.told;
-        if durable < told {
-            self.line(format_args!("n{node} ends at {durable} and ended at {told}"));
-            self.count("sometimes: short log");
-            self.copies.short = true;
+        if durable >= told {
+            return Ok(());
         }
+        self.line(format_args!("n{node} ends at {durable} and ended at {told}"));
+        self.count("sometimes: short log");
+        self.copies.short = true;
+        let joined = records.iter().any(|record| matches!(record, Record::Genesis(_)));
+        if joined { Ok(()) } else { Err("its log does not know of the cluster any more".into()) }
     }
 
     /// Whether what happened to its disk excuses a node that cannot start.

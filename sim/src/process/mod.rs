@@ -221,7 +221,7 @@ impl World {
         if replayed.snapshot_records > 0 {
             self.count("sometimes: start from a snapshot");
         }
-        self.judge_start(node, log.synced(), &records);
+        self.judge_start(node, log.synced(), &records)?;
         self.tell(Happening::Replayed { node, records: &records });
         Ok(Running {
             core,
