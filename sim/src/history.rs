@@ -10,7 +10,7 @@ use norn_model::schedules::{Operation, Turn};
 use norn_model::task::Task;
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::membership::ClusterChange;
-use norn_wire::request::{Acks, NewTask, Request, Spec};
+use norn_wire::request::{NewTask, Request, Spec};
 use norn_wire::response::{Genesis, Guarantee, Response};
 use norn_wire::schedule::Schedule;
 use norn_wire::transaction::{Expected, Transaction};
@@ -546,18 +546,5 @@ impl History {
     pub fn ended(&self, id: &TaskId) -> Option<Moment> {
         let low = (*id, Fact::Completion(Token::default()));
         self.strict.range(low..=(*id, Fact::Cancel)).map(|(_, moment)| *moment).min()
-    }
-}
-
-/// Acknowledgements that a write asks for.
-pub fn acks_wanted(request: &Request) -> Option<Acks> {
-    match request {
-        Request::Enqueue { acks, .. }
-        | Request::Update { acks, .. }
-        | Request::Complete { acks, .. }
-        | Request::Cancel { acks, .. }
-        | Request::Purge { acks, .. }
-        | Request::CloseGroup { acks, .. } => Some(*acks),
-        _ => None,
     }
 }

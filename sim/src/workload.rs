@@ -15,6 +15,10 @@ use norn_wire::request::{Acks, Claim, Request};
 use norn_wire::response::{Guarantee, Response};
 use norn_wire::{ClaimId, Error, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU8;
+
+/// Acks that some writes ask for by their number, where there are more replicas.
+const COUNTED: NonZeroU8 = NonZeroU8::new(2).expect("it is not zero");
 
 /// Next action of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,7 +233,11 @@ impl World {
         if !random.chance(self.options.strict_percent, 100) {
             return Acks::One;
         }
-        if random.chance(1, 10) { Acks::All } else { Acks::Quorum }
+        match random.below(10) {
+            0 => Acks::All,
+            1 if self.options.replicas > u64::from(COUNTED.get()) => Acks::Count(COUNTED),
+            _ => Acks::Quorum,
+        }
     }
 
     pub fn draw_queue(&mut self) -> QueueName {

@@ -4,12 +4,13 @@
 //! domain: they are checked later, and a wrong one ends in exit code 1.
 
 use super::error::Failure;
-use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command};
 pub use norn_client::api::{duration_ms, instant_ms};
 use norn_wire::address::parse_address;
 use norn_wire::limits::PARTITIONS_MAX;
 use norn_wire::{Acks, QueueName, State, Token};
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -68,13 +69,21 @@ pub fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Parses `one`, `quorum` or `all`.
-fn acks() -> impl TypedValueParser<Value = Acks> {
-    PossibleValuesParser::new(["one", "quorum", "all"]).map(|text| match text.as_str() {
-        "one" => Acks::One,
-        "all" => Acks::All,
-        _ => Acks::Quorum,
-    })
+/// Parses `one`, `quorum`, `all` or a number of replicas, and offers the words.
+#[derive(Debug, Clone)]
+struct AcksParser;
+
+impl TypedValueParser for AcksParser {
+    type Value = Acks;
+
+    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<Acks, clap::Error> {
+        let parse = |text: &str| text.parse::<Acks>();
+        StringValueParser::new().try_map(move |text| parse(&text)).parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(["one", "quorum", "all"].into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// Parses a state by its name.
@@ -100,11 +109,11 @@ pub fn token(text: &str) -> Result<Token, Failure> {
 /// Durability that a write must reach before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct DurabilityArguments {
-    /// Replicas that must have it on disk before the answer: one, quorum (the default) or all
+    /// Replicas that must have it on disk before the answer: one, quorum (the default), all, or a number
     #[arg(
         long,
         value_name = "ACKS",
-        value_parser = acks(),
+        value_parser = AcksParser,
         default_value = "quorum",
         hide_possible_values = true,
         hide_default_value = true

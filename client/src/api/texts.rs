@@ -9,7 +9,7 @@ use norn_wire::{Acks, WatchCursor};
 /// Longest text of a cursor: the places of as many nodes as one may have, with room for their encoding.
 const CURSOR_BYTES_MAX: usize = 512 << 10;
 
-/// Parses the durability of a write: `one`, `quorum` or `all`.
+/// Parses the durability of a write: `one`, `quorum`, `all`, or a number of replicas.
 ///
 /// ```
 /// use norn_client::wire::Acks;
@@ -17,12 +17,7 @@ const CURSOR_BYTES_MAX: usize = 512 << 10;
 /// assert!(norn_client::api::acks("most").is_err());
 /// ```
 pub fn acks(text: &str) -> Result<Acks, InputError> {
-    match text {
-        "one" => Ok(Acks::One),
-        "quorum" => Ok(Acks::Quorum),
-        "all" => Ok(Acks::All),
-        _ => Err(InputError(format!("acks are one, quorum or all, not {text:?}"))),
-    }
+    text.parse().map_err(InputError)
 }
 
 /// Formats the cursor of a watch as text without spaces, of the URL-safe alphabet of base64. Programs pass it on as it is.

@@ -10,11 +10,11 @@ use crate::watch::{Subject, WatchCursor};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_bytes::ByteBuf;
+use std::num::NonZeroU8;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Replicas that must have a write on disk before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Acks {
     /// Any one: survives a crash, not the loss of a disk.
@@ -24,6 +24,30 @@ pub enum Acks {
     Quorum,
     /// Every member of the cohort.
     All,
+    /// This many members of the cohort. More than it has are refused.
+    Count(NonZeroU8),
+}
+
+impl std::str::FromStr for Acks {
+    type Err = String;
+
+    /// Reads `one`, `quorum`, `all`, or a number from 1 to 255.
+    ///
+    /// ```
+    /// use norn_wire::Acks;
+    /// assert_eq!("quorum".parse(), Ok(Acks::Quorum));
+    /// assert_eq!("2".parse(), Ok(Acks::Count(2.try_into().unwrap())));
+    /// assert!("0".parse::<Acks>().is_err() && "most".parse::<Acks>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Acks, String> {
+        let wrong = || format!("acks are one, quorum, all or a number of replicas, not {text:?}");
+        Ok(match text {
+            "one" => Acks::One,
+            "quorum" => Acks::Quorum,
+            "all" => Acks::All,
+            number => Acks::Count(number.parse().map_err(|_| wrong())?),
+        })
+    }
 }
 
 /// Queue of worker sessions: each session is a task of one attempt, held by its worker.
@@ -194,6 +218,36 @@ pub struct Claim {
     /// The client confirms the answer, see [`Request::Confirm`]; until then it holds none of the tasks.
     #[serde(default)]
     pub confirms: bool,
+}
+
+impl Request {
+    /// The acks that a write asks for; nothing for other requests.
+    pub fn acks(&self) -> Option<Acks> {
+        match self {
+            Request::Enqueue { acks, .. }
+            | Request::Update { acks, .. }
+            | Request::Complete { acks, .. }
+            | Request::Cancel { acks, .. }
+            | Request::Redrive { acks, .. }
+            | Request::Purge { acks, .. }
+            | Request::CloseGroup { acks, .. } => Some(*acks),
+            _ => None,
+        }
+    }
+
+    /// The tasks that such a write is about; nothing for other requests.
+    pub fn written(&self) -> Vec<TaskId> {
+        match self {
+            Request::Enqueue { tasks, .. } => tasks.iter().map(|task| task.id).collect(),
+            Request::Complete { items, .. } => items.iter().map(|item| item.id).collect(),
+            Request::Redrive { child, .. } => vec![*child],
+            Request::Update { id, .. }
+            | Request::Cancel { id, .. }
+            | Request::Purge { id, .. }
+            | Request::CloseGroup { id, .. } => vec![*id],
+            _ => Vec::new(),
+        }
+    }
 }
 
 crate::wire_body!(Request);

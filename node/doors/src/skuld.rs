@@ -30,6 +30,7 @@ use norn_wire::{Acks, Error, ErrorCode, QueueName, TaskId, Token};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use std::num::NonZeroU8;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -166,14 +167,13 @@ async fn replicas(memory: &Memory, client: &Client) -> Result<u32, Error> {
     Ok(replicas)
 }
 
-/// What `w` replicas are in Norn's words: one, a majority, or all. `None`: there are not as many.
+/// What `w` replicas are in Norn's words. `None`: there are not as many.
 fn acks_of(w: u32, replicas: u32) -> Option<Acks> {
+    let count = u8::try_from(w).ok().and_then(NonZeroU8::new)?;
     match w {
-        0 => None,
         1 => Some(Acks::One),
-        _ if w <= replicas / 2 + 1 => Some(Acks::Quorum),
-        _ if w <= replicas => Some(Acks::All),
-        _ => None,
+        _ if w == replicas / 2 + 1 => Some(Acks::Quorum),
+        _ => (w <= replicas).then_some(Acks::Count(count)),
     }
 }
 

@@ -18,7 +18,7 @@ use norn_model::task::{Cancel, GroupFacts, Task};
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::membership::Membership;
 use norn_wire::response::{Genesis, Standing};
-use norn_wire::{ClaimId, NewTask, NodeId, PartitionId, Request, Response, Transaction};
+use norn_wire::{Acks, ClaimId, NewTask, NodeId, PartitionId, Request, Response, TaskId, Transaction};
 use std::sync::Arc;
 
 /// How long a stopping node tries to transfer its leaderships.
@@ -69,12 +69,30 @@ impl Node {
             let message = "this node was removed from its cluster; ask another one";
             return Err(Error::new(ErrorCode::NotReady, message).because(Cause::Removed));
         }
+        self.admit_acks(request)?;
         self.admit_growth(request)?;
         if self.pending_requests.count() + self.claims.calls_waiting() >= REQUESTS_MAX {
             let message = "too many requests are under way at this node";
             return Err(Error::new(ErrorCode::Overloaded, message).because(Cause::TurnedAway));
         }
         Ok(())
+    }
+
+    /// Refuses a write that asks for more acks than a task of it has replicas: it would be stored, and never be answered well.
+    fn admit_acks(&self, request: &Request) -> Result<(), Error> {
+        let Some(Acks::Count(wanted)) = request.acks() else { return Ok(()) };
+        let replicas = |id: &TaskId| self.cohort_of(self.partition_of(id)).holders().count();
+        let too_few = |id: &&TaskId| replicas(id) < usize::from(wanted.get());
+        match request.written().iter().find(too_few) {
+            None => Ok(()),
+            Some(id) => {
+                let replicas = replicas(id);
+                let message = format!(
+                    "{wanted} acks are asked for, and the task has {replicas} replicas: ask for 1 to {replicas}"
+                );
+                Err(Error::new(ErrorCode::Invalid, message).about(*id))
+            }
+        }
     }
 
     fn route(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {

@@ -5,7 +5,7 @@
 //! the node gives it, which is earlier than any client sees it.
 
 use super::Property;
-use crate::history::{Fact, Happening, History, Moment, acks_of, acks_wanted, facts_of, writes_of};
+use crate::history::{Fact, Happening, History, Moment, acks_of, facts_of, writes_of};
 use norn_engine::{Observation, Ticket};
 use norn_model::claim_table::table::{ClaimTable, Ended, Op};
 use norn_model::record::Record;
@@ -213,7 +213,14 @@ impl Durability {
         if count < acked.acks as usize || count == 0 {
             return Err(format!("{lesson:?} was confirmed with {} acks, but {count} disks have it", acked.acks));
         }
-        if acks_wanted(request) == Some(Acks::All)
+        if let Some(Acks::Count(wanted)) = request.acks()
+            && acked.acks < u32::from(wanted.get())
+        {
+            return Err(format!("{lesson:?} was confirmed with {} acks, and {wanted} were asked for", acked.acks));
+        }
+        let is_redrive = matches!(request, Request::Redrive { .. });
+        if request.acks() == Some(Acks::All)
+            && !is_redrive
             && acked.acks < acked.replicas
             && acked.guarantee == Guarantee::Strict
         {

@@ -16,7 +16,8 @@ use norn_client::client::cancelling::cancel as cancel_task;
 use norn_client::session::{Call, Draft};
 use norn_wire::response::Acked;
 use norn_wire::{Acks, Error, ErrorCode, TaskId};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -35,10 +36,18 @@ pub(super) fn router() -> OpenApiRouter<Arc<State>> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Durability {
-    /// Replicas that must have the write on disk before it is answered: any `one`, a `quorum`, or `all`.
-    #[serde(default)]
-    #[param(inline, required = false)]
+    /// Replicas that must have the write on disk before it is answered: any `one`, a `quorum`, `all`, or a number; `quorum` if left out.
+    #[serde(default, deserialize_with = "acks")]
+    #[param(required = false, value_type = String, pattern = "^(one|quorum|all|[1-9][0-9]{0,2})$")]
     pub acks: Acks,
+}
+
+fn acks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Acks, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+fn acks_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Acks>, D::Error> {
+    acks(deserializer).map(Some)
 }
 
 /// Defines the query of an enqueue: its own parameters, and the fields of the task of a payload as it is.
@@ -49,8 +58,10 @@ macro_rules! enqueue_query {
         #[serde(deny_unknown_fields, default)]
         #[into_params(parameter_in = Query)]
         struct $name {
-            /// Replicas that must have the task on disk before it is answered: any `one`, a `quorum`, or `all`; `quorum` if left out.
-            #[param(inline, required = false, value_type = Acks)]
+            /// Replicas that must have the task on disk before it is answered: any `one`, a `quorum`, `all`, or a number; `quorum` if
+            /// left out.
+            #[serde(deserialize_with = "acks_if_any")]
+            #[param(required = false, value_type = String, pattern = "^(one|quorum|all|[1-9][0-9]{0,2})$")]
             acks: Option<Acks>,
             $($own)*
             /// Queue of a payload.

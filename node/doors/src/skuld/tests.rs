@@ -254,8 +254,10 @@ async fn without_a_majority_each_list_is_unavailable() {
 #[test]
 fn as_many_disks_as_asked_for() {
     let of_three = |w| acks_of(w, 3);
-    assert_eq!([0, 1, 2, 3, 4].map(of_three), [None, Some(Acks::One), Some(Acks::Quorum), Some(Acks::All), None]);
-    assert_eq!((acks_of(3, 5), acks_of(4, 5), acks_of(2, 1)), (Some(Acks::Quorum), Some(Acks::All), None));
+    let count = |w: u8| Some(Acks::Count(w.try_into().expect("it is not zero")));
+    assert_eq!([0, 1, 2, 3, 4].map(of_three), [None, Some(Acks::One), Some(Acks::Quorum), count(3), None]);
+    assert_eq!([2, 3, 4, 6].map(|w| acks_of(w, 5)), [count(2), Some(Acks::Quorum), count(4), None]);
+    assert_eq!((acks_of(2, 1), acks_of(256, 300)), (None, None));
 }
 
 proptest! {

@@ -54,7 +54,8 @@ impl Node {
         let until_us = self.after_ms(self.config.request_timeout_ms);
         let request_id = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false), until_us);
         if !sealed.is_empty() {
-            let request = Request::Complete { items: sealed, acks };
+            // A leader seals with a majority, whatever acks were asked for. Nodes of an earlier version know no count.
+            let request = Request::Complete { items: sealed, acks: Acks::Quorum };
             self.forward_for(client, number, request, Some((request_id, places)));
         }
     }

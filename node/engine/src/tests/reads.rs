@@ -117,3 +117,30 @@ fn a_list_shows_nothing_that_a_leader_alone_has() {
     cluster.run_until(|cluster| cluster.replies.contains_key(&failed));
     assert_eq!(shown(&mut cluster), (State::Dead, State::Dead));
 }
+
+// S31
+/// Goal: a write can ask for a number of disks. Method: three replicas, of which one is down, and then two.
+#[test]
+fn as_many_acks_as_were_asked_for_are_waited_for() {
+    let mut cluster = Cluster::new(3);
+    let enqueue = |cluster: &mut Cluster, number: u32, acks: u8| {
+        let (id, spec) = (cluster.id(number), spec(b"x", 0));
+        let acks = Acks::Count(acks.try_into().expect("it is not zero"));
+        cluster.ask(0, Request::Enqueue { tasks: vec![NewTask { id, spec }], acks })
+    };
+    let acks = |response: Response| match response {
+        Response::Acked(results) => results.into_iter().next().expect("one task").map(|acked| acked.acks),
+        Response::Error(error) => Err(error),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(acks(enqueue(&mut cluster, 1, 3)), Ok(3));
+    let refused = acks(enqueue(&mut cluster, 2, 4)).expect_err("there are three");
+    assert_eq!(refused.code, ErrorCode::Invalid);
+    assert!(refused.message.contains("ask for 1 to 3"), "{refused}");
+    cluster.down.insert(2);
+    assert_eq!(acks(enqueue(&mut cluster, 3, 2)), Ok(2));
+    assert_eq!(acks(enqueue(&mut cluster, 4, 3)).expect_err("one is down").code, ErrorCode::Unknown);
+    cluster.down.insert(1);
+    assert_eq!(acks(enqueue(&mut cluster, 5, 1)), Ok(1));
+    assert_eq!(acks(enqueue(&mut cluster, 6, 2)).expect_err("two are down").code, ErrorCode::Unknown);
+}

@@ -233,6 +233,17 @@ impl Group {
                 }),
                 newest.voters().into_iter().all(has),
             ),
+            Acks::Count(wanted) => {
+                let wanted = usize::from(wanted.get());
+                let count = |cohort: &Cohort, has: &dyn Fn(NodeId) -> bool| {
+                    cohort.voters().into_iter().filter(|node| has(*node)).count() >= wanted
+                };
+                let stored = |cohort: &Cohort| {
+                    let tally = self.tally(index, cohort);
+                    count(cohort, &|node| tally.stored.contains(&node))
+                };
+                (self.cohorts.values().any(stored), count(newest, &has))
+            }
         }
     }
 
