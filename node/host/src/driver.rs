@@ -21,9 +21,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Bytes of state in one part of a snapshot: as many are copied between two events, and written between two syncs.
-const SAVED_BYTES: usize = 256 << 10;
-
 /// Most inputs taken from a queue in one turn, so that the log's backlog and the node's deadlines are checked again in time.
 const INPUTS_PER_TURN_MAX: usize = 256;
 /// Bytes of requests after which a turn takes no more of them: as many may be logged beyond the bound on the log's backlog.
@@ -324,7 +321,7 @@ impl<L: Links> Running<L> {
         if anew {
             self.saved = Cursor::default();
         }
-        let part = self.driver.node.save(&mut self.saved, SAVED_BYTES);
+        let part = self.driver.node.save(&mut self.saved, norn_restore::PART_BYTES);
         self.driver.log.save(part);
     }
 

@@ -3,7 +3,7 @@
 use crate::disk::{FileDisk, FileDiskError, refuse_foreign};
 use norn_engine::{Founding, Node};
 use norn_model::config::Config;
-use norn_restore::Restorer;
+use norn_restore::{Compacted, Restorer, When, compact};
 use norn_storage::disk::{Disk, DiskError};
 use norn_storage::{Identity, Log, LogConfig, Replayed, Shortage, WITHOUT_A_COPY};
 use norn_wire::NodeId;
@@ -190,6 +190,38 @@ pub async fn mend(data: &Path, mut log: Log<FileDisk>, replayed: Replayed) -> Re
         tracing::warn!(records, "the last batch was cut: a crash tore it, unless the disk has damaged it since");
     }
     Ok(log)
+}
+
+/// Compacts a long log before its node serves anything. A snapshot that cannot be written stops no start.
+pub async fn compact_at_start(
+    data: &Path,
+    mut node: Node,
+    mut log: Log<FileDisk>,
+    replayed: Replayed,
+) -> Result<(Node, Log<FileDisk>), OpenError> {
+    let place = data.display().to_string();
+    let work = move || {
+        let (started, before) = (std::time::Instant::now(), log.stats());
+        if log.is_long_at_start() {
+            let (history_bytes, snapshot_bytes) = (before.history_bytes, before.snapshot_bytes);
+            tracing::info!(history_bytes, snapshot_bytes, "the log is compacted before anything is served");
+        }
+        let compacted = compact(&mut node, &mut log, &replayed, When::Long);
+        let elapsed_ms = milliseconds(started.elapsed());
+        match compacted.map_err(|error| OpenError::Log(place, error.to_string()))? {
+            Compacted::Short => {}
+            Compacted::Whole => {
+                let snapshot_bytes = log.stats().snapshot_bytes;
+                tracing::info!(elapsed_ms, snapshot_bytes, "a snapshot stands for all of the log before it");
+            }
+            Compacted::GivenUp(why) => {
+                let said = "the log was not compacted before the start; the node starts with it as it is, and tries again while it serves";
+                tracing::warn!(elapsed_ms, %why, "{said}");
+            }
+        }
+        Ok((node, log))
+    };
+    away(data, work).await
 }
 
 /// Works on the log on a blocking thread.

@@ -7,7 +7,8 @@ use crate::emergency::EmergencyStop;
 use crate::loader::Loader;
 use crate::log_thread::{BacklogBounds, Journal, LogThread};
 use crate::metrics::Metrics;
-use crate::replay::{OpenError, mend};
+use crate::replay::{OpenError, compact_at_start, mend};
+use norn_engine::Node;
 use norn_model::host::Room;
 use norn_model::record::Record;
 use norn_model::snapshot::Part;
@@ -30,6 +31,8 @@ pub struct ThreadSettings {
     pub scrub_bytes_per_second: u64,
     /// File to which finished tasks are appended, if there is one.
     pub archive: Option<PathBuf>,
+    /// Whether a long log is compacted before anything is served.
+    pub compact_at_start: bool,
 }
 
 /// Why the threads cannot be started.
@@ -49,6 +52,8 @@ pub enum ThreadsError {
 /// The running threads.
 #[derive(Debug)]
 pub struct Threads {
+    /// The node, not started.
+    pub node: Node,
     /// Writes the log.
     pub log: LogThread,
     /// Reads the log.
@@ -60,10 +65,10 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Mends a log that was read, and starts its threads, which report to the driver.
+    /// Mends a log that was read, compacts it if that is due, and starts its threads, which report to the driver.
     pub async fn start(
         data: &Path,
-        (log, replayed): (Log<FileDisk>, Replayed),
+        (node, log, replayed): (Node, Log<FileDisk>, Replayed),
         settings: ThreadSettings,
         inputs: &Inputs,
         metrics: &Arc<Metrics>,
@@ -71,6 +76,10 @@ impl Threads {
     ) -> Result<Threads, ThreadsError> {
         let archive = archive(settings.archive, inputs, emergency)?;
         let log = mend(data, log, replayed).await?;
+        let (node, log) = match settings.compact_at_start {
+            true => compact_at_start(data, node, log, replayed).await?,
+            false => (node, log),
+        };
         let durable = log.synced();
         let told = inputs.internal.clone();
         let report = move |report| {
@@ -85,7 +94,7 @@ impl Threads {
         let pace = ScrubPace::new(settings.scrub_bytes_per_second, SCRUB_REST_US);
         let (journal, metrics) = (LogJournal(log), Arc::clone(metrics));
         let log = LogThread::start(journal, settings.backlog, pace, metrics, emergency.clone(), report)?;
-        Ok(Threads { log, loader, archive, durable })
+        Ok(Threads { node, log, loader, archive, durable })
     }
 }
 

@@ -10,6 +10,11 @@ use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
+mod compact;
+
+pub use compact::stopped::{LogSize, NotCompacted, Shrunk, compact_stopped};
+pub use compact::{Compacted, Hindrance, PART_BYTES, When, compact};
+
 const GENESIS: Kind = Kind(b'G');
 
 /// Most losses kept until the node's partitions are known.
@@ -201,36 +206,15 @@ pub fn plan_repair<D: Disk>(disk: &D) -> Result<Plan, RepairError> {
 
 /// Starts a node on a disk, up to the point where it would serve.
 fn try_start<D: Disk>(disk: Overlay<'_, D>) -> Result<Tried<'_, D>, String> {
-    let mut drawn = false;
-    let draw = || {
-        drawn = true;
-        Identity { node: NodeId(0), incarnation: 0 }
-    };
-    let config = LogConfig { compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
     let files = disk.list().map_err(|error| error.to_string())?;
-    let mut log = Log::open(disk, config, draw).map_err(|error| error.to_string())?;
-    if drawn {
-        return Err("a first start was cut short, and the next one begins the log again".into());
-    }
-    let Identity { node, incarnation } = log.identity();
-    let founding = Founding {
-        config: Config::default(),
-        node,
-        incarnation,
-        name: String::new(),
-        address: String::new(),
-        zone: String::new(),
-    };
-    let mut node = Node::new(founding, 0);
-    let (mut restorer, mut losses) = (Restorer::new(&mut node), Vec::new());
-    let replayed = log.read(|replay| {
-        if let Replay::Lost { file, offset, loss } = &replay {
+    let mut losses = Vec::new();
+    let config = LogConfig { compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+    let (_, mut log, replayed) = restore(disk, config, |replay| {
+        if let Replay::Lost { file, offset, loss } = replay {
             losses.push(Lost { file: file.clone(), offset: *offset, loss: loss.clone() });
         }
-        restorer.take(replay)
-    });
-    let Replayed { cut_bytes, heads_mended, .. } = replayed.map_err(|error| error.to_string())?;
-    restorer.finish()?;
+    })?;
+    let Replayed { cut_bytes, heads_mended, .. } = replayed;
     log.mend().map_err(|error| error.to_string())?;
     let mut steps = Vec::new();
     let last = segment_name(log.stats().segment);
@@ -245,6 +229,42 @@ fn try_start<D: Disk>(disk: Overlay<'_, D>) -> Result<Tried<'_, D>, String> {
         step(format!("{heads_mended} heads are written anew from their records"));
     }
     Ok(Tried { disk: log.into_disk(), steps, losses })
+}
+
+/// Restores the node of a directory that no node runs on, and changes nothing there. `see` sees all of the log. An error says why a
+/// start would be refused.
+fn restore<D: Disk>(
+    disk: D,
+    config: LogConfig,
+    mut see: impl FnMut(&Replay),
+) -> Result<(Node, Log<D>, Replayed), String> {
+    let mut drawn = false;
+    let draw = || {
+        drawn = true;
+        Identity { node: NodeId(0), incarnation: 0 }
+    };
+    let mut log = Log::open(disk, config, draw).map_err(|error| error.to_string())?;
+    if drawn {
+        return Err("a first start was cut short, and the next one begins the log again".into());
+    }
+    let Identity { node, incarnation } = log.identity();
+    let founding = Founding {
+        config: Config::default(),
+        node,
+        incarnation,
+        name: String::new(),
+        address: String::new(),
+        zone: String::new(),
+    };
+    let mut node = Node::new(founding, 0);
+    let mut restorer = Restorer::new(&mut node);
+    let replayed = log.read(|replay| {
+        see(&replay);
+        restorer.take(replay)
+    });
+    let replayed = replayed.map_err(|error| error.to_string())?;
+    restorer.finish()?;
+    Ok((node, log, replayed))
 }
 
 #[cfg(test)]

@@ -294,6 +294,7 @@ impl Effective {
                 },
                 scrub_bytes_per_second: self.number("scrub_bytes_per_second"),
                 archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
+                compact_at_start: self.number("compact_at_start") == 1,
             },
             links: LinkBounds {
                 queue_max: self.count("peer_queue_max"),

@@ -162,9 +162,10 @@ async fn run(directory: &Path, options: &StoreOptions, read: Read) -> Result<Sto
         backlog: BacklogBounds { batches_max: count("log_batches_max"), bytes_max: count("log_bytes_max") },
         scrub_bytes_per_second: default_of("scrub_bytes_per_second"),
         archive: options.archive.clone(),
+        compact_at_start: default_of("compact_at_start") == 1,
     };
-    let started = Threads::start(directory, (log, replayed), work, &inputs, &metrics, &emergency).await?;
-    let Threads { log, loader, archive, durable } = started;
+    let started = Threads::start(directory, (node, log, replayed), work, &inputs, &metrics, &emergency).await?;
+    let Threads { node, log, loader, archive, durable } = started;
     let frame_timeout = Duration::from_millis(default_of("frame_timeout_ms"));
     let budget = Budget::new(count("frame_memory_bytes"));
     let clients = Clients::new(speaks, inputs.clone(), Arc::clone(&metrics), budget, frame_timeout);

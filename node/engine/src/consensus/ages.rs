@@ -45,6 +45,8 @@ pub struct Running {
     noted_us: u64,
     /// During the replay: partitions with records after the last `Ran`.
     undated: BTreeSet<PartitionId>,
+    /// The replay has ended.
+    begun: bool,
 }
 
 impl Running {
@@ -71,7 +73,13 @@ impl Running {
     /// Begins a start of the node.
     pub fn begin(&mut self, now: Now) {
         (self.began_us, self.noted_us) = (now.mono_us, now.mono_us);
+        self.begun = true;
         self.undated.clear();
+    }
+
+    /// Reading of the clock by which the ages of claims count: before the start that is the uptime by the log.
+    fn clock_us(&self, now: Now) -> u64 {
+        if self.begun { now.mono_us } else { self.before_us }
     }
 
     /// Total uptime until now.
@@ -166,8 +174,9 @@ impl Node {
     }
 
     fn record_of_ages(&self, partition: PartitionId) -> Record {
-        let ages = self.partitions[&partition].consensus.ages(self.now.mono_us, &self.config);
-        Record::LeaseAges { partition, ran_us: self.consensus.running.ran_us(self.now), points: ages.points().to_vec() }
+        let running = &self.consensus.running;
+        let ages = self.partitions[&partition].consensus.ages(running.clock_us(self.now), &self.config);
+        Record::LeaseAges { partition, ran_us: running.ran_us(self.now), points: ages.points().to_vec() }
     }
 
     /// At a look at the leaders: asks those that have not exchanged lease ages with this replica, and asks again after a pause.

@@ -155,9 +155,22 @@ impl Node {
         self.membership.log.unanswered = None;
     }
 
+    /// Before a start, where the host is about to compact a log that is durable up to this record: returns what must be durable before
+    /// the log grows. No peer hears of what a compaction appends, and the log of a stale image must not look longer for it.
+    pub fn begin_compaction(&mut self, durable: u64) -> Record {
+        assert!(self.starting, "a node that runs compacts its log between two events");
+        Record::Unanswered { began: Some(self.note_unanswered(durable)) }
+    }
+
+    fn note_unanswered(&mut self, durable: u64) -> u64 {
+        let began = self.membership.log.unanswered.map_or(durable, |before| before.min(durable));
+        self.membership.log.unanswered = Some(began);
+        began
+    }
+
     /// Begins a start on a log that is durable up to this record.
     pub(crate) fn begin_log(&mut self, durable: u64) {
-        let began = self.membership.log.unanswered.map_or(durable, |before| before.min(durable));
+        let began = self.note_unanswered(durable);
         let start = self.random.bits().max(1);
         self.membership.log =
             OwnLogPosition { start, began, unanswered: Some(began), answered_at: None, durable: began };

@@ -326,8 +326,9 @@ impl Node {
         Ok(())
     }
 
-    /// Notes the new places after a snapshot has replaced older files, which will be removed.
-    pub(crate) fn on_moved(&mut self, ranges: &[Moved]) {
+    /// Notes the new places after a snapshot has replaced older files, which will be removed. A host that compacts the log before the
+    /// start calls this itself.
+    pub fn on_moved(&mut self, ranges: &[Moved]) {
         for Moved { partition, first, last, place } in ranges {
             if let Some(replica) = self.partitions.get_mut(partition) {
                 replica.store.move_to(*first, *last, *place);

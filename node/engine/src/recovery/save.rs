@@ -38,7 +38,8 @@ const TASK_BYTES: usize = 64;
 
 impl Node {
     /// Returns the next part of the state: records from which [`Node::recover`] rebuilds it. They have about `bytes_max`, bodies
-    /// that are not in memory included, but a table comes whole.
+    /// that are not in memory included, but a table comes whole. Before the start, the state is that of the replay; a log that has
+    /// lost something is left to the start, which notes the loss.
     ///
     /// The state may change between two calls. The parts contain all that was persisted before the first call; what is persisted
     /// later may be in them or not.

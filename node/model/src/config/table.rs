@@ -378,6 +378,14 @@ const DISK: &[Setting] = &[
         "A snapshot replaces the log when this and the last snapshot are smaller than it. A small or full disk has it earlier.",
     ),
     number(
+        "compact_at_start",
+        "",
+        [0, 1],
+        1,
+        "1: a node that starts on records of more than half of `compact_bytes`, and of half its last snapshot, compacts the log before it \
+         serves. 0: it serves, and compacts then.",
+    ),
+    number(
         "ahead_bytes",
         "B",
         [0, 64 << 20],

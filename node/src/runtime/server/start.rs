@@ -147,8 +147,8 @@ impl Server {
         let told = (config.clone(), belonging_seen);
         let relocation = moved.map(|moved| relocation(moved, identity, endpoint.clone(), told, &settings, &hints));
         let emergency = EmergencyStop::new(end_process);
-        let (data, read, work) = (settings.data.clone(), (log, replayed), settings.threads.clone());
-        let Threads { log, loader, archive, durable } =
+        let (data, read, work) = (settings.data.clone(), (node, log, replayed), settings.threads.clone());
+        let Threads { node, log, loader, archive, durable } =
             Threads::start(&data, read, work, &inputs, &metrics, &emergency).await?;
         let reload = Arc::new(Notify::new());
         let certificates_read = certificates.renewal().clone();

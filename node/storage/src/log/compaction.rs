@@ -298,6 +298,19 @@ impl<D: Disk> Log<D> {
         self.stats.history_bytes > bytes_max.max(self.compaction.retry_bytes)
     }
 
+    /// Whether a start finds the log long, before its first upkeep.
+    pub fn is_long_at_start(&self) -> bool {
+        self.is_long(true)
+    }
+
+    /// After an attempt in vain before anything was served: the next upkeep decides as the first one after a start does.
+    pub fn forget_attempt(&mut self) {
+        self.compaction.started = false;
+        self.compaction.wanted = false;
+        self.compaction.retry_bytes = 0;
+        self.compaction.measuring = Measuring::at(self.compaction.measuring.now_us);
+    }
+
     /// Whether the disk is small for what the log may become: if the free space is less than twice the log's files, the log is
     /// compacted as soon as that is worthwhile.
     fn is_tight(&self, room: u64) -> bool {
