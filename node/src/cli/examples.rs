@@ -66,6 +66,12 @@ pub const LOG_REPAIR: &str = "Examples:
 
 See also: log verify, log inspect, start";
 
+pub const LOG_COMPACT: &str = "Examples:
+  norn log compact /var/lib/norn
+  norn log compact /var/lib/norn --json
+
+See also: log verify, log inspect, start";
+
 pub const REPL: &str = "Examples:
   norn repl
   norn repl --json < commands.txt       # one line of JSON for each command

@@ -1,5 +1,6 @@
-//! `norn log inspect|verify|repair`: offline tools for a node's write-ahead log.
+//! `norn log inspect|verify|repair|compact`: offline tools for a node's write-ahead log.
 
+mod compact;
 mod content;
 
 use super::failure::{Failure, Outcome};
@@ -59,6 +60,15 @@ pub enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Replace a log by a snapshot of what it says, as a running node does, so that the next start reads less.
+    ///
+    /// It takes the memory that the node takes, and room on the disk for the snapshot beside the log. The old files are removed once the
+    /// snapshot is complete; until then an interruption leaves them as they are.
+    #[command(override_usage = "norn log compact [OPTIONS] <DIRECTORY>", after_help = examples::LOG_COMPACT)]
+    Compact {
+        /// Data directory.
+        directory: PathBuf,
+    },
 }
 
 /// Runs the command.
@@ -70,6 +80,7 @@ pub fn run(command: Command, global: &Global) -> Outcome {
         }
         Command::Verify { directory } => run_verify(&directory, global.json),
         Command::Repair { directory, dry_run } => run_repair(&directory, dry_run, global.json),
+        Command::Compact { directory } => compact::run(&directory, global.json),
     }
 }
 

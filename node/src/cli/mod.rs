@@ -37,10 +37,10 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Name of the group `norn log inspect|verify|repair` in the parser.
+/// Name of the group `norn log inspect|verify|repair|compact` in the parser.
 const LOG_GROUP: &str = "write-ahead-log";
 /// Commands of that group.
-const LOG_COMMANDS: [&str; 3] = ["inspect", "verify", "repair"];
+const LOG_COMMANDS: [&str; 4] = ["inspect", "verify", "repair", "compact"];
 
 /// Version of the build, and of its protocol.
 static VERSION: LazyLock<String> =
@@ -120,7 +120,7 @@ enum Command {
     /// Found a cluster, and operate it.
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Inspect a node's write-ahead log, offline: `norn log inspect DIR`.
+    /// Inspect, repair or compact a node's write-ahead log, offline: `norn log inspect DIR`.
     #[command(subcommand, name = LOG_GROUP, hide = true)]
     WriteAheadLog(log::Command),
     /// Print a script that has a shell complete commands and options
@@ -282,6 +282,7 @@ mod tests {
             "log inspect",
             "log verify",
             "log repair",
+            "log compact",
             "repl",
             "completions",
             "man",
@@ -289,7 +290,7 @@ mod tests {
             "health",
         ];
         let is_own = |name: &str| own.iter().any(|own| name.starts_with(own));
-        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 14);
+        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 15);
         for (name, help) in &commands {
             let others = help.split("See also: ").nth(1).unwrap_or_else(|| panic!("`{name}` names no other command"));
             for other in others.trim().split(", ") {

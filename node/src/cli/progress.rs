@@ -192,11 +192,35 @@ impl<D: Disk> Disk for Watched<D> {
     fn sync_directory(&mut self) -> Result<(), DiskError> {
         self.disk.sync_directory()
     }
+
+    fn forget(&self, file: &str, offset: u64, length: usize) {
+        self.disk.forget(file, offset, length);
+    }
+
+    fn space(&self) -> Result<u64, DiskError> {
+        self.disk.space()
+    }
+
+    fn recent_space(&self, enough_bytes: u64) -> Result<u64, DiskError> {
+        self.disk.recent_space(enough_bytes)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use norn_host::disk::FileDisk;
+
+    /// Goal: what is written through a bar knows how much room there is.
+    #[test]
+    fn a_watched_disk_has_the_room_of_the_disk_behind_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut disk = FileDisk::open(directory.path()).expect("it is free");
+        disk.limit(Some(1_000));
+        let mut watched = Watched::new(disk, 1).expect("it can be listed");
+        watched.write("a", 0, &[7; 300]).expect("there is room");
+        assert_eq!((watched.space(), watched.recent_space(10)), (Ok(700), Ok(700)));
+    }
 
     #[test]
     fn of_calls_at_once_one_says_what_they_wait_for() {

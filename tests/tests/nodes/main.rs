@@ -7,6 +7,7 @@ mod addresses;
 mod at_length;
 mod certificates;
 mod children;
+mod compacting;
 mod crash;
 mod crawl;
 mod damage;
