@@ -5,7 +5,7 @@ pub use norn_client::session::{
 };
 pub use norn_engine::{Node as Core, ReplicaView};
 pub use norn_model::ring;
-pub use norn_restore::Restorer;
+pub use norn_restore::{Compacted, Restorer, When, compact};
 pub use norn_storage as log;
 
 use crate::disk::SimDisk;

@@ -5,7 +5,7 @@
 
 mod effects;
 
-use crate::adapter::{self, Core, Restorer, log};
+use crate::adapter::{self, Compacted, Core, Restorer, When, compact, log};
 use crate::clock::{Monotonic, Wall, draw_signed};
 use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
@@ -222,6 +222,13 @@ impl World {
             self.count("sometimes: start from a snapshot");
         }
         self.judge_start(node, log.synced(), &records)?;
+        // Some starts find the setting `compact_at_start`, others do not.
+        if seed.is_multiple_of(2) {
+            let compacted = compact(&mut core, &mut log, &replayed, When::Long).map_err(|error| error.to_string())?;
+            if compacted == Compacted::Whole {
+                self.count("sometimes: compacted before a start");
+            }
+        }
         self.tell(Happening::Replayed { node, records: &records });
         Ok(Running {
             core,
