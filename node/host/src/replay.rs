@@ -3,7 +3,7 @@
 use crate::disk::{FileDisk, FileDiskError, refuse_foreign};
 use norn_engine::{Founding, Node};
 use norn_model::config::Config;
-use norn_restore::{Compacted, Restorer, When, compact};
+use norn_restore::{Compacted, Hindrance, Restorer, When, compact};
 use norn_storage::disk::{Disk, DiskError};
 use norn_storage::{Identity, Log, LogConfig, Replayed, Shortage, WITHOUT_A_COPY};
 use norn_wire::NodeId;
@@ -202,14 +202,15 @@ pub async fn compact_at_start(
     let place = data.display().to_string();
     let work = move || {
         let (started, before) = (std::time::Instant::now(), log.stats());
-        if log.is_long_at_start() {
+        if log.is_long_at_start() && replayed.lost_records == 0 {
             let (history_bytes, snapshot_bytes) = (before.history_bytes, before.snapshot_bytes);
             tracing::info!(history_bytes, snapshot_bytes, "the log is compacted before anything is served");
         }
         let compacted = compact(&mut node, &mut log, &replayed, When::Long);
         let elapsed_ms = milliseconds(started.elapsed());
         match compacted.map_err(|error| OpenError::Log(place, error.to_string()))? {
-            Compacted::Short => {}
+            // Of lost records the replay has told already.
+            Compacted::Short | Compacted::GivenUp(Hindrance::Lost(_)) => {}
             Compacted::Whole => {
                 let snapshot_bytes = log.stats().snapshot_bytes;
                 tracing::info!(elapsed_ms, snapshot_bytes, "a snapshot stands for all of the log before it");

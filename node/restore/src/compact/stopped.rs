@@ -3,7 +3,7 @@
 use super::{Compacted, Hindrance, When, compact};
 use crate::restore;
 use norn_storage::disk::Disk;
-use norn_storage::{Log, LogConfig, LogError, Replayed};
+use norn_storage::{Identity, Log, LogConfig, LogError, Replayed};
 
 /// What the log is opened with. The segment behind the snapshot gets few slots: unused ones count as used space where a setting bounds
 /// the directory.
@@ -66,14 +66,17 @@ pub fn compact_stopped<D: Disk>(disk: D) -> Result<Shrunk, NotCompacted> {
         return Err(why.into());
     }
     drop(node);
-    let after = size(log.into_disk()).map_err(NotCompacted::Unread)?;
+    let identity = log.identity();
+    let after = size(log.into_disk(), identity).map_err(NotCompacted::Unread)?;
     Ok(Shrunk { before: LogSize::of(&replayed), after })
 }
 
-/// Reads a log back, each record.
-fn size<D: Disk>(disk: D) -> Result<LogSize, String> {
-    let mut log =
-        Log::open(disk, LogConfig::DEFAULT, || unreachable!("it has a snapshot")).map_err(|error| error.to_string())?;
+/// Reads the log of this node back, each record.
+fn size<D: Disk>(disk: D, identity: Identity) -> Result<LogSize, String> {
+    let mut log = Log::open(disk, LogConfig::DEFAULT, || identity).map_err(|error| error.to_string())?;
     let replayed = log.read(|replay| replay.whole().map(drop)).map_err(|error| error.to_string())?;
-    Ok(LogSize::of(&replayed))
+    match replayed.snapshot_records {
+        0 => Err("the snapshot is not there".to_owned()),
+        _ => Ok(LogSize::of(&replayed)),
+    }
 }
